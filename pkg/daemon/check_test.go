@@ -299,32 +299,6 @@ func TestFatalXid(t *testing.T) {
 	}
 }
 
-// TestXidOfApplication verifies that the Xid of an application does not end the job and is reported
-// if the driver has failed.
-func TestXidOfApplication(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "enough")
-		j := newJob(t, 2, "until test -e "+file+"; do sleep 0.05; done; exit 9")
-		cards := j.carded()
-		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-		cards[1].events <- xid(31, gpu.EffectApp)
-		cards[0].events <- xid(13, gpu.EffectApp)
-		cards[0].events <- xid(106, gpu.EffectIgnore)
-		j.untilNamed(signal.NodesDir, signal.EventName(1, 2, 1))
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		j.expect(9, 0)
-		result := j.result()
-		if len(result.Events) != 2 || !strings.Contains(result.Events[0].Message, "Xid 13") || !strings.Contains(result.Events[1].Message, "Xid 31") {
-			t.Errorf("the result has the events %+v", result.Events)
-		}
-		if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
-			t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
-		}
-	})
-}
-
 // TestUnfitGPU verifies that a node with a GPU that is not fit for another job is recorded and the
 // command that drains it is printed, although the job continues and ends for another reason.
 func TestUnfitGPU(t *testing.T) {
@@ -400,16 +374,5 @@ func TestUnreadableEvents(t *testing.T) {
 		cards[1].events <- xid(79, gpu.EffectFatal)
 		j.expect(75, 75)
 		j.blames(1, health.GPUFailed, 75)
-	})
-}
-
-func TestWatchThatFails(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0")
-		j.carded()[1].fails = fmt.Errorf("cannot watch: no such symbol")
-		j.start().expect(0, 0)
-		if said := j.said(); !strings.Contains(said, "no such symbol") {
-			t.Errorf("nobody says that the watch failed:\n%s", said)
-		}
 	})
 }

@@ -2,14 +2,11 @@ package daemon
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -102,60 +99,4 @@ func primaryRole(nodes int) []roles.Definition {
 	def.Required = roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll}
 	def.Placement.Nodes, def.Program.Command, def.Ready.Timeout = nodes, "exit 0", time.Minute
 	return []roles.Definition{def}
-}
-
-// TestNotBack verifies that the head gives up soon if only nodes are missing that an earlier
-// attempt has lost, and waits for all others.
-func TestNotBack(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		lost []record.DroppedNode
-		kind health.Kind
-		code int
-		says string
-	}{
-		{"lost", []record.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot continue without node 2: lost in attempt 1, and not restarted within 3"},
-		{"another one", []record.DroppedNode{{NodeIndex: 1}}, health.ShareUnusable, 66, "cannot reach 1 of 3 nodes: node 2 did not join"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "true").all(func(c *deps.Config) {
-					c.Identity.Attempt, c.Previous.LostNodes, c.After.Restarts = 1, tc.lost, 3
-					c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
-				})
-				j.start(2).expect(tc.code, tc.code, -1)
-				if cause := j.blames(0, tc.kind, tc.code); !strings.Contains(cause.Message, tc.says) {
-					t.Errorf("the cause is %q", cause.Message)
-				}
-				if next := j.result().NextAttempt; next != 0 {
-					t.Errorf("attempt %d follows", next)
-				}
-			})
-		})
-	}
-}
-
-// TestRestartsBeforeARequeue verifies that the job is requeued only if no attempt is left.
-func TestRestartsBeforeARequeue(t *testing.T) {
-	for _, tc := range []struct {
-		name          string
-		attempt, next int
-		requeued      bool
-	}{{"an attempt is left", 1, 2, false}, {"none is left", 2, 0, true}} {
-		t.Run(tc.name, func(t *testing.T) {
-			cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
-				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(fakeRequeuer)},
-			}}}
-			cfg.Identity.Attempt, cfg.Team = tc.attempt, membership.NodeRange{Min: 2, Max: 3}
-			n := bare(t, cfg, nil)
-			defer n.Close()
-			f := health.NewFailure(health.DaemonDied, "n1 has died")
-			f.LostNodes = []int{1}
-			end := restart.Decide(&n.cfg, lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: f.Failure}}, n.id.HostOf)), false)
-			if end.NextAttempt.Number != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
-				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.NextAttempt.Number, end.Requeue)
-			}
-		})
-	}
 }

@@ -76,26 +76,6 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestFailed verifies that services get their whole grace period unless the run has failed.
-func TestFailed(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		end    lifecycle.Outcome
-		failed bool
-	}{
-		{"told to end", lifecycle.Outcome{Requested: true}, false},
-		{"stopped", lifecycle.Outcome{Requested: true, Orderly: true}, false},
-		{"the driver has ended", *lifecycle.OrderlyOutcome(), false},
-		{"failed", lifecycle.Outcome{}, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.end.HasFailed(); got != tc.failed {
-				t.Errorf("the run has failed: %v", got)
-			}
-		})
-	}
-}
-
 // TestEvidenceIsKept verifies that files that services left in the private directory are kept on
 // the node that ends the run, and always on the head.
 func TestEvidenceIsKept(t *testing.T) {

@@ -112,38 +112,6 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// TestExecStream verifies that output arrives before the command's end.
-func TestExecStream(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").start()
-		dir, about := j.outside()
-		mark := filepath.Join(t.TempDir(), "seen")
-		order := exec.Request{Argv: service.ShellCommand("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
-		out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
-		answers, err := exec.New(dir, about, order, j.net.Host("outside"), exec.DefaultTimeouts, out, out).Execute(context.Background(), nil)
-		if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
-			t.Errorf("%v, %+v, out %q", err, answers, out.String())
-		}
-		j.dismiss()
-		j.expect(0, 0)
-	})
-}
-
-// waker calls a function when a line has arrived.
-type waker struct {
-	bytes.Buffer
-	line string
-	wake func()
-}
-
-func (w *waker) Write(data []byte) (int, error) {
-	n, err := w.Buffer.Write(data)
-	if strings.HasPrefix(w.String(), w.line) {
-		w.wake()
-	}
-	return n, err
-}
-
 // ask publishes a request without waiting for the answer, and returns the prefix of its names.
 func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string) {
 	t.Helper()
@@ -230,23 +198,5 @@ func TestExecIsForgotten(t *testing.T) {
 			return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 		})
 		until("head without children", func() bool { return h.children.Count() == 0 })
-	})
-}
-
-// TestExecNoAnswer sends a request to nodes and a head that do not answer.
-func TestExecNoAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").start()
-		dir, about := j.outside()
-		j.dismiss()
-		j.expect(0, 0)
-		times := exec.Timeouts{Accept: 300 * time.Millisecond, AfterRun: 30 * time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Second}
-		caller := exec.New(dir, about, exec.Request{Argv: service.ShellCommand("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
-		if answers, err := caller.Execute(context.Background(), nil); !errors.Is(err, exec.ErrNoAnswer) || len(answers) > 0 {
-			t.Errorf("%v, %+v", err, answers)
-		}
-		if left := j.names(signal.ExecDir); len(left) > 0 {
-			t.Errorf("this is left: %v", left)
-		}
 	})
 }

@@ -148,29 +148,6 @@ func TestFirstCause(t *testing.T) {
 	}
 }
 
-func TestTwoFailuresOneVerdict(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 4
-		// Both failures occur at once, and their kinds have different codes.
-		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) {
-			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
-		})
-		j.start()
-		j.untilNamed(signal.NodesDir, signal.NodeName(2, size, record.StateJoined))
-		j.untilNamed(signal.NodesDir, signal.NodeName(3, size, record.StateJoined))
-		j.signals[2] <- os.Interrupt
-		j.signals[3] <- os.Interrupt
-		codes := j.wait()
-		result := j.result()
-		if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
-			t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
-		}
-		if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.Message != result.Cause.Message {
-			t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.Message, result.Code, result.Cause.Message)
-		}
-	})
-}
-
 // TestPartsFailTogether ends a daemon while two of its parts are active: each of them returns the
 // same failure.
 func TestPartsFailTogether(t *testing.T) {

@@ -156,6 +156,14 @@ func TestEverything(t *testing.T) {
 				}
 			}
 		}
+		result := j.result()
+		if share := result.Share; share == nil || share.Head.ByKind["open"] == 0 || share.Head.Slowest.Took == 0 {
+			t.Errorf("the result tells of the share: %+v", share)
+		}
+		done := readRecordOf[record.Done](j, signal.NodesDir, signal.NodeName(1, size, record.StateDone))
+		if result.Links == nil || done.Share == nil || done.Share.ByKind["link"] == 0 {
+			t.Errorf("the result has the links %+v, and node 1 tells of the share: %+v", result.Links, done.Share)
+		}
 	})
 }
 

@@ -44,9 +44,6 @@ func TestMain(m *testing.M) {
 		fmt.Printf("{\"run\": %q}\n", "asked of "+os.Args[len(os.Args)-1])
 		os.Exit(0)
 	}
-	if text := os.Getenv(childVariable); text != "" {
-		os.Exit(childDaemon(text))
-	}
 	// A daemon's guard is this binary again, and with the race detector it sleeps for a second before
 	// it exits.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
@@ -535,25 +532,4 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},
 		service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background})
 	return n
-}
-
-// bareHead returns a head without background tasks.
-func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
-	t.Helper()
-	h := newHead(bare(t, cfg, dir))
-	if dir != nil {
-		h.nodeWatch = dir.NewWatch(signal.NodesDir, signal.HeadPace)
-	}
-	return h
-}
-
-// settled makes these nodes the final membership.
-func settled(h *head, nodes ...int) {
-	rec := &record.Team{}
-	for _, nodeIndex := range nodes {
-		rec.Members = append(rec.Members, record.Member{NodeIndex: nodeIndex})
-	}
-	h.membership.ApplyRecord(rec)
-	_, changed := h.membership.Members()
-	h.membership.FreezeMembers(changed, nil)
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,16 +26,6 @@ import bringupd_kv, os
 rank = int(os.environ["BRINGUPD_RANK"])
 with bringupd_kv.Client() as meeting:
     ` + line + "'"
-}
-
-// TestRanksMeet lets ranks exchange data through the peer links.
-func TestRanksMeet(t *testing.T) {
-	j := newRealWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
-	j.start().expect(everyone(0, 3)...)
-	got := slices.Sorted(strings.Lines(j.contents(j.out)))
-	if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n", "of 4\n", "of 5\n"}; !slices.Equal(got, want) {
-		t.Errorf("standard output is %q", got)
-	}
 }
 
 // TestRanksWithoutLinks verifies that ranks that exchange data are refused if a node has no peer
@@ -87,13 +76,5 @@ func TestPythonIsToldWhy(t *testing.T) {
 	j.start().expect(everyone(0, 2)...)
 	if got := j.contents(j.out); !strings.HasPrefix(got, "False True cannot pass the fence fence: rank 1 on ") || !strings.HasSuffix(got, "\nFalse False\n") {
 		t.Errorf("standard output is %q", got)
-	}
-}
-
-func TestRankAborts(t *testing.T) {
-	j := newRealWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
-	j.start().expect(everyone(42, 2)...)
-	if result := j.result(); result.Cause == nil || !strings.Contains(result.Cause.Message, "rank 2") || !strings.Contains(result.Cause.Message, "no data") {
-		t.Errorf("the result is %+v", result)
 	}
 }

@@ -12,12 +12,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -104,58 +101,6 @@ func (p *peer) pulse(state record.State) {
 	p.t.Cleanup(p.silence)
 }
 
-func TestSilentWorker(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	for _, tc := range []struct {
-		name    string
-		silent  []int
-		started []int // the real workers
-	}{
-		{"one of two", []int{2}, []int{1}},
-		{"all of them", []int{1, 2}, nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, "exec sleep 300").start(tc.silent...)
-				var played []*peer
-				for _, nodeIndex := range tc.silent {
-					played = append(played, j.playWorker(nodeIndex))
-				}
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				// This is longer than a peer may be silent: heartbeats alone keep a peer alive.
-				time.Sleep(j.configs[0].Times.Peer)
-				if j.has(signal.ControlDir, signal.AbortName(0, size)) {
-					t.Fatal("the run was aborted though all peers beat")
-				}
-				began := time.Now()
-				for _, p := range played {
-					p.silence()
-				}
-				j.untilNamed(signal.ControlDir, signal.AbortName(0, size))
-				if took := time.Since(began); took > j.configs[0].Times.Peer+time.Second {
-					t.Errorf("it took %s to tell of the loss", took)
-				}
-				want := everyone(76, size)
-				for _, nodeIndex := range tc.silent {
-					want[nodeIndex] = -1
-				}
-				j.expect(want...)
-				cause := j.blames(0, health.PeerLost, 76)
-				// If several fall silent, the first losses are enough to end the run.
-				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(nodeIndex int) bool { return !slices.Contains(tc.silent, nodeIndex) }) {
-					t.Errorf("lost are %v, of %v that are silent", cause.LostNodes, tc.silent)
-				}
-				for i, host := range j.result().BadNodes {
-					if want := "n" + strconv.Itoa(cause.LostNodes[i]); host != want {
-						t.Errorf("a node to stay away from is %s, not %s", host, want)
-					}
-				}
-			})
-		})
-	}
-}
-
 // TestPeersAreSilentAndNothingCanBeWritten lets the peers fall silent while the head's own
 // heartbeats are refused: it cannot determine which peers live, and blames the shared file system,
 // whichever heartbeat was the first to stop.
@@ -199,76 +144,6 @@ func TestWorkerLosesTheHead(t *testing.T) {
 		j.expect(76, 76, -1)
 		j.blames(2, health.PeerLost, 76)
 	})
-}
-
-// TestAHeadThatIsLostIsNotWaitedFor lets a peer be ended by a signal and the head fall silent: the
-// worker does not stay for the grace period of the head's driver, however long it is.
-func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		j := newJob(t, size, "exit 0").all(func(c *deps.Config) {
-			c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
-		})
-		head := j.playHead()
-		head.silence()
-		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-		cause := health.NewFailure(health.Terminated, "it was told to end").Failure
-		cause.NodeIndex = 2
-		p.publish(signal.AbortName(2, size), &record.Abort{Code: 143, Outcome: string(health.Terminated), Cause: cause})
-		j.start(0, 2)
-		j.expect(-1, 143, -1)
-	})
-}
-
-// TestTwoLoseTheHead lets a peer abort the run because the head is lost while this node's peer link
-// is broken: the node does not wait for heartbeats of the head, which may be old.
-func TestTwoLoseTheHead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		j := newJob(t, size, "exit 0")
-		wire := j.network()
-		j.all(func(c *deps.Config) {
-			c.Network = wire
-			c.Times.Peer = 6 * time.Second
-		})
-		head, lines, _ := j.playLines()
-		j.start(0, 2)
-		j.until("a lifeline", func() bool { return lines.heard() == 1 })
-		wire.refuses.Store(true)
-		wire.cut()
-		cause := health.NewFailure(health.DaemonDied, "the daemon of the head has died").Failure
-		cause.NodeIndex, cause.LostNodes = 2, []int{0}
-		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-		p.publish(signal.AbortName(2, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
-		j.expect(-1, 76, -1)
-	})
-}
-
-// TestTug verifies that names that workers do not wait for cause no notification, because each
-// notification costs every worker a poll.
-func TestTug(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		rank      int
-		sub, name string
-		tugs      bool
-	}{
-		{0, signal.ControlDir, signal.NameGateOpen, true},
-		{0, signal.ControlDir, signal.NameHeadFinished, false},
-		{0, signal.ControlDir, signal.NameOrderlyEnd, false},
-		{0, signal.NodesDir, signal.NodeName(0, 2, record.StateDone), false},
-		{1, signal.NodesDir, signal.NodeName(1, 2, record.StateDone), true},
-		{1, signal.ControlDir, signal.AbortName(1, 2), true},
-	} {
-		tugs := false
-		r := &lifecycle.Publisher{Notify: func() { tugs = true }}
-		r.NodeIndex.Store(int64(tc.rank))
-		r.NotifyPeers(tc.sub, tc.name)
-		if tugs != tc.tugs {
-			t.Errorf("node %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
-		}
-	}
-	new(lifecycle.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a peer link
 }
 
 // TestTheHeadWaitsForWhoIsNotDone lets a worker fail that needs time to end its processes: Slurm
@@ -401,32 +276,6 @@ func TestNobodyCame(t *testing.T) {
 	})
 }
 
-func TestNoHead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Times.Join = time.Second })
-		j.start(0).expect(-1, 66)
-	})
-}
-
-// TestWorkerLostInDrain lets a worker die after the driver's end: the job's code is the driver's.
-func TestWorkerLostInDrain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		mark := filepath.Join(t.TempDir(), "end")
-		j := newJob(t, size, "while ! test -e "+mark+"; do sleep 0.05; done; exit 4").start(2)
-		p := j.playWorker(2)
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		p.silence()
-		if err := os.WriteFile(mark, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		j.expect(4, 0, -1)
-		if result := j.result(); result.Outcome != health.DriverOutcomeName || result.Code != 4 {
-			t.Errorf("the result is %+v", result)
-		}
-	})
-}
-
 // TestDrainEndsServices runs services that need time to end: the head leaves after the workers'
 // services have ended.
 func TestDrainEndsServices(t *testing.T) {
@@ -477,56 +326,4 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 		head.publish(signal.NameHeadFinished, &record.Mark{})
 		j.expect(-1, 77)
 	})
-}
-
-// TestTheEndIsAwaitedOnASilentShare verifies how long a worker stays for the end. If it was asked
-// to end, it serves the driver while that saves its work, even if the shared file system is silent
-// for as long as a peer may be; if it has failed, it has no reason to stay.
-func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
-	t.Parallel()
-	times := config.DefaultTimeouts()
-	silent := health.WorkerHeartbeatTiming(times.Peer, 2).SilenceTimeout
-	for _, tc := range []struct {
-		name  string
-		kind  health.Kind
-		grace time.Duration
-		want  time.Duration
-	}{
-		{"it was told to end", health.Terminated, time.Minute, silent},
-		{"and the driver has a short grace", health.Terminated, silent * 3 / 4, silent * 3 / 4},
-		{"and no grace", health.Terminated, 0, silent / 2},
-		{"it has failed", health.ServiceDied, time.Minute, silent / 2},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				hang := make(chan struct{})
-				var hangs bool
-				access := asking(func(signal.Op, string) error {
-					if hangs {
-						<-hang
-					}
-					return nil
-				})
-				access.NoHints = true
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", NodeIndex: 1, Size: 2, Host: "n1", Access: access}, record.Job{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2), Times: times}, Set: deps.Set{Access: access}}, dir)}
-				w.cfg.Times.DriverGrace = tc.grace
-				w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(2))
-				hangs = true
-				w.Background(w.ControlWatch.Run)
-				began := time.Now()
-				if end := w.awaitHeadOutcome(health.NewFailure(tc.kind, "it ends")); end != nil {
-					t.Errorf("it ends by %v", end)
-				}
-				if took := time.Since(began); took < tc.want || took > tc.want+lifecycle.UnresponsiveTimeout {
-					t.Errorf("it has waited %s, want %s", took, tc.want)
-				}
-				close(hang)
-				w.Close()
-			})
-		})
-	}
 }

@@ -168,21 +168,6 @@ func TestRequeueWithoutHead(t *testing.T) {
 	})
 }
 
-// TestRequeueNotWhereTold verifies that the origin of the end decides whether the job is requeued.
-func TestRequeueNotWhereTold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		by := &fakeRequeuer{}
-		ready := filepath.Join(t.TempDir(), "ready")
-		j := newJob(t, 2, "touch "+ready+"; exec sleep 300").requeued(by).start()
-		j.untilFile(ready)
-		j.signals[0] <- syscall.SIGTERM
-		j.expect(143, 143)
-		if decided := j.result().Requeue; by.requeued != 0 || decided == nil || decided.Wanted {
-			t.Errorf("the launcher was asked %d times; the result says %+v", by.requeued, decided)
-		}
-	})
-}
-
 // TestRequeueNotWhereToldMeanwhile verifies that a job that is cancelled while it ends because of a
 // failure is not requeued.
 func TestRequeueNotWhereToldMeanwhile(t *testing.T) {

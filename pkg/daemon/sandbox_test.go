@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/memory"
 )
 
 func TestSandboxRequired(t *testing.T) {
@@ -105,19 +104,6 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 	}
 }
 
-func TestSandboxNeverReady(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
-			c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
-			c.Times.Start = time.Second
-		})
-		j.start().expect(77, 77)
-		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.SandboxDied {
-			t.Errorf("the result is %+v", result)
-		}
-	})
-}
-
 // newSteps returns a job of size nodes whose sandboxes are a separate step: the daemons with index
 // size and above.
 func newSteps(t *testing.T, size int, line, sandbox string) *job {
@@ -152,28 +138,6 @@ func TestSandboxStep(t *testing.T) {
 			if log, err := j.read(filepath.Join(j.run(), signal.LogsDir, signal.LogName("sandbox", node, 2))); string(log) != "started\n" {
 				t.Errorf("the log of node %d: %q, %v", node, log, err)
 			}
-		}
-	})
-}
-
-// TestSandboxStepRecordsOnce lets a sandbox's daemon fail twice: the record of the first failure
-// stays.
-func TestSandboxStepRecordsOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
-		j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
-		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
-		j.configs[2].Times.Start = time.Minute
-		j.start()
-		name := signal.NodeName(1, 2, record.StateSandboxFailed)
-		j.untilNamed(signal.NodesDir, name)
-		before := readRecordOf[record.Failure](j, signal.NodesDir, name)
-		for i := range j.configs[2:] {
-			j.signals[2+i] <- syscall.SIGTERM
-		}
-		j.wait()
-		if after := readRecordOf[record.Failure](j, signal.NodesDir, name); !after.WrittenAt.Equal(before.WrittenAt) {
-			t.Errorf("the record %q was written over by %q", before.Message, after.Message)
 		}
 	})
 }
@@ -217,66 +181,6 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 		}
 		if took := j.result().Duration; took > 9*time.Second {
 			t.Errorf("the job was held for %s", took)
-		}
-	})
-}
-
-// TestSandboxStepWithoutARun runs a step of sandboxes without a run to serve.
-func TestSandboxStepWithoutARun(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
-		j.share.Add(j.logDir, memory.NewDir(nil))
-		j.start(0).expect(-1, 66)
-	})
-}
-
-// TestSandboxStepSilent lets one sandbox fail and the daemon of the other fall silent: neither
-// alone ends the job.
-func TestSandboxStepSilent(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
-		j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
-		j.start(3) // without daemons 2 and 3, which serve nodes 1 and 0
-		dir, _, err := signal.NewFinder(j.placeOf(0)).AwaitRun(bounded(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &peer{t: t, dir: dir, sub: signal.NodesDir}
-		p.dir = dir.ForNode(record.MemberIndex(0, 1, 2))
-		p.publish(signal.NodeName(record.MemberIndex(0, 1, 2), 2, record.StateJoined), &record.Joined{JobNonce: dir.Nonce()})
-		p.publish(signal.NodeName(0, 2, record.StateSandboxReady), &record.Mark{})
-		p.pulse(record.StateHeartbeat)
-		j.untilFile(filepath.Join(marks, "open"))
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateSandboxReady))
-		if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateSandboxFailed))
-		p.silence()
-		j.expect(77, 77, 77, -1)
-		j.blames(0, health.SandboxDied, 77)
-	})
-}
-
-// TestSandboxStepLosesTheHead lets a sandbox's daemon lose the head: the daemon has the node index
-// of another daemon, whose names it must not write.
-func TestSandboxStepLosesTheHead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newSteps(t, 1, "exit 0", "exec sleep 300")
-		head := j.playHead()
-		joined := &record.Joined{JobNonce: head.dir.Nonce()}
-		if err := head.dir.PublishRecord(bounded(t), signal.NodesDir, signal.NodeName(0, 1, record.StateJoined), joined, false); err != nil {
-			t.Fatal(err)
-		}
-		j.start(0)
-		j.untilNamed(signal.NodesDir, signal.NodeName(0, 1, record.StateSandboxReady))
-		head.silence()
-		j.expect(-1, 76)
-		for _, name := range j.names(signal.NodesDir) {
-			if strings.HasPrefix(name, "0000.beat.") {
-				t.Errorf("it wrote %s", name)
-			}
 		}
 	})
 }

@@ -3,14 +3,12 @@ package daemon
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
@@ -67,67 +65,5 @@ func TestMetricsOfAJob(t *testing.T) {
 	j.expect(0, 0, 0)
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("this is left: %v", left)
-	}
-}
-
-// TestMetricsThatCannotBeShown verifies that a daemon that cannot publish its metrics works
-// nevertheless.
-func TestMetricsThatCannotBeShown(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	marks := t.TempDir()
-	j := newRealJob(t, 1, waitsFor(marks+"/go")).all(func(c *deps.Config) {
-		c.Telemetry = config.Telemetry{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
-	}).start()
-	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
-	for _, part := range parts {
-		j.until(part, func() bool { return strings.Contains(j.said(), part) })
-	}
-	touch(t, marks+"/go")
-	j.expect(0)
-	for _, part := range parts {
-		if strings.Count(j.said(), part) != 1 {
-			t.Errorf("%q is not said once", part)
-		}
-	}
-}
-
-// managed returns a service manager's socket that collects the messages sent to it.
-func managed(t *testing.T) (socket string, heard func() []string) {
-	t.Helper()
-	socket = filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	var messages []string
-	return socket, func() []string {
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // all messages sent before are queued already
-		for data := make([]byte, 4096); ; {
-			n, err := conn.Read(data)
-			if err != nil {
-				return messages
-			}
-			messages = append(messages, string(data[:n]))
-		}
-	}
-}
-
-// TestNotifyOfAFailure verifies that a job that fails before its gate is never reported as ready.
-func TestNotifyOfAFailure(t *testing.T) {
-	t.Parallel()
-	socket, heard := managed(t)
-	j := newRealJob(t, 1, "true").all(func(c *deps.Config) { c.Setup, c.Telemetry.NotifySocket = "exit 3", socket })
-	if code := j.start().wait()[0]; code == 0 {
-		t.Error("it went well")
-	}
-	text := strings.Join(heard(), "\n")
-	if strings.Contains(text, "READY=1") || strings.Count(text, "STOPPING=1") != 1 || !strings.Contains(text, "the setup command") {
-		t.Errorf("it has told %q", text)
 	}
 }

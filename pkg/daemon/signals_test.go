@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
@@ -295,23 +294,6 @@ func TestStop(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a job that is coming up", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			marks := t.TempDir()
-			j := newJob(t, 2, "touch "+marks+"/driver").all(func(c *deps.Config) {
-				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
-			}).start()
-			j.untilFile(filepath.Join(marks, "worker"))
-			j.stop()
-			j.expect(143, 0)
-			if result := j.result(); result.Outcome != "stopped" {
-				t.Errorf("the result is %+v", result)
-			}
-			if _, err := os.Stat(filepath.Join(marks, "driver")); err == nil {
-				t.Error("the driver was started")
-			}
-		})
-	})
 }
 
 // TestStopBeforeDriver stops jobs before their driver has started. It must not look like success,
@@ -349,19 +331,6 @@ func TestStopBeforeDriver(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestDriverAndNodeEndTogether lets the driver and a node die of the same cause.
-func TestDriverAndNodeEndTogether(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = service.ShellCommand("exec sleep 300") }).start()
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		j.signals[1] <- syscall.SIGINT
-		j.expect(130, 130)
-		if got := j.result().Reason; !strings.Contains(got, "n1") {
-			t.Errorf("the result does not name the node: %q", got)
-		}
-	})
 }
 
 // TestChildDeafToTerm runs children that all ignore SIGTERM: no process may outlive the job.

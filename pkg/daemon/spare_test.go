@@ -8,14 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -310,44 +307,5 @@ func TestSilentSpare(t *testing.T) {
 		}
 		j.expect(0, 0, 0)
 		j.chose([]int{0, 1}, 2)
-	})
-}
-
-// TestSpareWithoutALifeline verifies that a spare that only has heartbeat files may be silent for
-// longer than a member: then it is dropped, and the job continues.
-func TestSpareWithoutALifeline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const size = 3
-		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0", Access: signal.Access{NoHints: true}}
-		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2}}}
-		h := bareHead(t, cfg, dir)
-		settled(h, 0, 1)
-		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
-			if err := dir.ForNode(nodeIndex).PublishRecord(t.Context(), signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateJoined), &record.Joined{}, false); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var following sync.WaitGroup
-		defer following.Wait()
-		defer cancel()
-		following.Go(func() { h.nodeWatch.Run(ctx) })
-		following.Go(func() { h.followNodes(ctx) })
-		member := dir.ForNode(1)
-		for began := time.Now(); time.Since(began) < 2*lifecycle.StandbyTiming(h.Timing).SilenceTimeout; time.Sleep(h.Timing.HeartbeatInterval) {
-			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, record.StateHeartbeat); err != nil {
-				t.Fatal(err)
-			}
-			if dropped := h.membership.DroppedNodes(); len(dropped) > 0 && time.Since(began) < lifecycle.StandbyTiming(h.Timing).SilenceTimeout {
-				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
-			}
-		}
-		if dropped := h.membership.DroppedNodes(); len(dropped) != 1 || dropped[0].NodeIndex != 2 || h.RunCtx.Err() != nil {
-			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.RunCtx))
-		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -104,43 +103,6 @@ func (j *job) allRunning(marks string) {
 }
 
 const stalled = "the shared file system has not responded to"
-
-// TestAMountStalls lets one mount hang: the others name its node, which ends by itself if it is the
-// head, and otherwise by the end that the head sends over the peer link.
-func TestAMountStalls(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name  string
-		which int
-		codes []int
-	}{
-		{"a worker's", 1, []int{76, 76, 76}},
-		{"the head's", 0, []int{66, 76, 76}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j, mounts, marks := mounted(t, 3*time.Second)
-				j.start()
-				j.allRunning(marks)
-				mounts[tc.which].stall()
-				j.expect(tc.codes...)
-				j.untilFile(filepath.Join(marks, "saved"))
-				if tc.which == 0 {
-					if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
-						t.Errorf("node %d did not say that its share hangs: %s", tc.which, j.said())
-					}
-					if result := j.result(); result.Code != 76 || len(result.Cause.LostNodes) != 1 || result.Cause.LostNodes[0] != 0 {
-						t.Errorf("without a head, a worker writes the result %+v", result)
-					}
-					return
-				}
-				if cause := j.blames(0, health.HostHangs, 76); len(cause.LostNodes) != 1 || cause.LostNodes[0] != 1 {
-					t.Errorf("the head takes %v for lost", cause.LostNodes)
-				}
-			})
-		})
-	}
-}
 
 // TestAMissingShareIsOutwaited verifies that, once the job runs, a missing shared file system costs
 // only records while the peer links are healthy: for a while or until the end, on one node or on
@@ -258,46 +220,6 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 	}
 }
 
-func (j *job) name(nodeIndex int) string {
-	n := node{id: j.configs[nodeIndex].Identity}
-	return n.nodeName(nodeIndex)
-}
-
-// TestAllMountsStall lets all mounts hang at once: no peer is blamed, all children end, and pending
-// records are written if the file system recovers in time.
-func TestAllMountsStall(t *testing.T) {
-	t.Parallel()
-	for _, returns := range []bool{false, true} {
-		t.Run(map[bool]string{false: "for good", true: "until the end has begun"}[returns], func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j, mounts, marks := mounted(t, 3*time.Second)
-				j.all(func(c *deps.Config) { c.Times.DriverGrace = 5 * time.Second })
-				j.start()
-				j.allRunning(marks)
-				for _, m := range mounts {
-					m.stall()
-				}
-				if returns {
-					j.until("a daemon that tells", func() bool { return strings.Contains(j.said(), stalled) })
-					for _, m := range mounts {
-						m.release()
-					}
-				}
-				j.expect(66, 66, 66)
-				if strings.Contains(j.said(), "lost") {
-					t.Errorf("somebody blames a peer: %s", j.said())
-				}
-				for _, mark := range []string{"saved", "ended.0", "ended.1", "ended.2"} {
-					j.untilFile(filepath.Join(marks, mark))
-				}
-				if returns && j.result().Outcome != string(health.ShareUnusable) {
-					t.Errorf("the result is %+v", j.result())
-				}
-			})
-		})
-	}
-}
-
 // TestTheReasonIsKnownDuringASilence lets a run fail while the shared file system of a worker does not
 // answer: the worker knows the reason by its peer link.
 func TestTheReasonIsKnownDuringASilence(t *testing.T) {
@@ -325,52 +247,6 @@ func TestTheReasonIsKnownDuringASilence(t *testing.T) {
 				j.expect(143, 143, 143)
 				if strings.Contains(j.said(), unread) {
 					t.Errorf("node 1 does not know the reason: %s", j.said())
-				}
-			})
-		})
-	}
-}
-
-// TestSignalWhileMountsStall verifies that a signal ends the run although the file system hangs:
-// long before the peer timeout, and with the driver's grace period.
-func TestSignalWhileMountsStall(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name  string
-		known bool // the hang has lasted for a while when the signal arrives
-	}{{"that has just begun", false}, {"that is known", true}} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				const peer = 30 * time.Second
-				j, mounts, marks := mounted(t, peer)
-				j.start()
-				j.allRunning(marks)
-				hung := time.Now()
-				for _, m := range mounts {
-					m.stall()
-				}
-				if tc.known {
-					j.until("silence", func() bool {
-						for _, cfg := range j.configs {
-							if cfg.Access.Meter.UnresponsiveFor() < 2*lifecycle.UnresponsiveTimeout {
-								return false
-							}
-						}
-						return true
-					})
-				}
-				began := time.Now()
-				for _, signals := range j.signals {
-					signals <- syscall.SIGTERM
-				}
-				j.untilFile(filepath.Join(marks, "saved"))
-				saved := time.Since(began)
-				j.expect(143, 143, 143)
-				took := time.Since(began)
-				t.Logf("the driver had saved its work %s after TERM, all daemons had ended after %s", saved, took)
-				// A daemon that waited for the file system would do so for the whole peer timeout.
-				if silent := time.Since(hung); silent > peer {
-					t.Errorf("all daemons had ended %s after the hang began: they waited for the share", silent)
 				}
 			})
 		})

@@ -339,22 +339,3 @@ func TestRanksThatHang(t *testing.T) {
 		t.Errorf("what the ranks do is not told: %s", said)
 	}
 }
-
-// TestRanksWithoutNewSteps verifies that a rank that spins does not prevent the end of the run where
-// steps are the signs of activity, and that nodes without steps do not matter.
-func TestRanksWithoutNewSteps(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	done := filepath.Join(t.TempDir(), "done")
-	advance := "for i in 1 2 3 4 5 6; do echo step $i; sleep 1; done; touch " + done + "; while :; do :; done"
-	j := newRealWorld(t, 2, 2, onRank(3, advance, "while sleep 0.1; do echo waits; done")).all(func(c *deps.Config) {
-		c.Progress, c.World.Hang = "step (.*)", 3*time.Second
-	})
-	j.start().expect(124, 124)
-	if _, err := os.Stat(done); err != nil {
-		t.Errorf("it was ended while a rank reported steps: %v", err)
-	}
-	if cause := j.blames(0, health.DeadlinePassed, 124); !strings.Contains(cause.Message, "reported a new step for 3s (--hang-timeout)") || !strings.Contains(cause.Message, "the newest step is 6") {
-		t.Errorf("the cause is %+v", cause)
-	}
-}
