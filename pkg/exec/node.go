@@ -192,7 +192,7 @@ func (n *Node) serveCommand(ctx context.Context, conn Conn, m message, further *
 func (n *Node) runRemote(wanted context.Context, line string, publish func(Output) error) {
 	last, stop := command{
 		Spec: process.Spec{
-			Name: fmt.Sprintf("rsh %d", n.commandCount.Add(1)), Argv: process.WithKeeper("/bin/sh", "-c", line),
+			Name: fmt.Sprintf("rsh %d", n.commandCount.Add(1)), Argv: []string{"/bin/sh", "-c", line},
 			Env: []string{
 				SocketVariable + "=" + n.SocketPath(),
 				jobVariable + "=" + launcher.JobIdentity(launcher.EnvironmentOf(n.Environ)),

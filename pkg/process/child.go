@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -90,8 +89,6 @@ type familyIdentity struct {
 	// see [familySession.lastOwned]; 0 until the child is reaped. From then on the kernel may reuse
 	// its PID and process group ID
 	reapedAt uint64
-	// sessions created by the family, by session ID, as of the last scan
-	knownSessions map[int]familySession
 }
 
 // stopRequests holds the requests made to a child. It is guarded by Child.mu.
@@ -317,23 +314,14 @@ func (c *Child) signalGroup(sig syscall.Signal) error {
 func (c *Child) OwnsProcess(pid int) bool {
 	// processes that cannot be inspected are not members
 	all, _ := c.supervisor.scanner.scanProcesses()
-	among := func(marks bool) bool {
-		alive, _ := c.findFamily(all, marks)
-		return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
+	family := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
+	alive := family.criteria.findMembers(all)
+	isMember := func(p procStat) bool { return p.pid == pid }
+	if slices.ContainsFunc(alive, isMember) {
+		return true
 	}
-	return among(false) || among(true)
-}
-
-// findFamily returns the processes in all that are alive and members of the child's family, and the
-// sessions that belong to the family because of them. If marks is set, environments are read as
-// well, which may take long.
-func (c *Child) findFamily(all []procStat, marks bool) (alive []procStat, sessions []familySession) {
-	look := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
-	alive, sessions = look.criteria.findMembers(all)
-	if marks && look.readUnknownMarks(all, alive) {
-		alive, sessions = look.criteria.findMembers(all)
-	}
-	return alive, sessions
+	// Reading environments may take long.
+	return family.readUnknownMarks(all, alive) && slices.ContainsFunc(family.criteria.findMembers(all), isMember)
 }
 
 // currentCriteria returns the criteria by which the child's family is recognised at present.
@@ -347,8 +335,9 @@ func (c *Child) currentCriteria() familyCriteria {
 			own.start = stat.start
 		}
 	}
-	roots := slices.AppendSeq([]familySession{own}, maps.Values(c.knownSessions))
-	return familyCriteria{mark: c.mark, notBefore: c.start, sessions: roots, ownPID: os.Getpid()}
+	return familyCriteria{
+		mark: c.mark, notBefore: c.start, sessions: []familySession{own}, ownPID: os.Getpid(),
+	}
 }
 
 // ownSession returns the session that the child was started in.
@@ -405,12 +394,6 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	// grace period, after the child has ended, must not die of a closed pipe.
 	c.activeStops.Add(1)
 	defer c.activeStops.Add(-1)
-	// Record the sessions before each signal: a process that the signal ends may be the only
-	// connection to others.
-	note := func() { c.supervisor.recordSessions([]*Child{c}, false) }
-	if !ctxutil.AwaitDoneFor(c.reaped, 0) { // if the child has ended, the sweep sees the same sessions
-		note()
-	}
 	// Send the first signal to the process group and, when the child has ended, to the rest.
 	asked := c.requestEnd(first)
 	if graceful.Err() == nil && ctxutil.AwaitDone(graceful, c.reaped) {
@@ -423,7 +406,6 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 			return nil
 		}
 	}
-	note()
 	// The grace period is over: kill everything that is left.
 	c.killGroup()
 	end, cancelEnd := context.WithTimeout(context.Background(), c.supervisor.timeouts.killWait)

@@ -13,14 +13,12 @@
 //   - It is in the session of the child.
 //   - Its initial environment has the child's mark. Every child is started with the variable
 //     BRINGUPD_GUARD, which holds a random string for the daemon and a number for the child.
-//     Descendants inherit it unless a program removes it. Without that variable, the limit of a
-//     process for file locks counts (RLIMIT_LOCKS, which Linux ignores): it holds the same mark.
-//   - It descends from a member, according to one snapshot of /proc that is taken before any
-//     signal is sent.
-//   - It is in a session that a member has created. Periodic scans record these sessions while the
-//     members are alive: the first scan one second after the start of a child, then at growing
-//     intervals of up to ten seconds. This is the only way to find, for example, a trainer's
-//     worker that created a session, overwrote its environment with a title and lost its launcher.
+//     Descendants inherit it unless a program removes it.
+//   - Its limit for file locks (RLIMIT_LOCKS, which Linux ignores) holds the same mark. This finds,
+//     for example, a trainer's worker that created a session, overwrote its environment with a title
+//     and lost its launcher.
+//   - It descends from a member, or is in the session of one, according to one snapshot of /proc
+//     that is taken before any signal is sent.
 //
 // The kernel reuses process IDs, so a PID alone proves nothing. A process is identified by its PID
 // and its start time, and a process that started before the child is not a member. A session
@@ -61,11 +59,10 @@
 //  4. If the guard dies, the daemon starts another one and sends it the whole list.
 //  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
 //     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no
-//     descendant can hide. The periodic scans report the sessions of orphans to the guard and reap
-//     orphans that have ended, also if the daemon is pid 1. EndAll kills the others. Helpers and
-//     commands are not touched, nor other processes in the daemon's own session, unless the daemon
-//     is pid 1: then they are reaped only if they are still zombies at a second scan, and EndAll
-//     kills them.
+//     descendant can hide. Orphans that have ended are reaped every few seconds, also if the daemon
+//     is pid 1, and EndAll kills the others. Helpers and commands are not touched, nor other
+//     processes in the daemon's own session, unless the daemon is pid 1: then they are reaped only
+//     if they are still zombies the second time, and EndAll kills them.
 //
 // The end of the child alone, whatever its cause, is an ordinary exit: its family stays until
 // Stop. Stop must therefore be called for each child, also for one that ended by itself.
@@ -73,8 +70,8 @@
 // # Limitations
 //
 //   - If the hard limit for file locks is finite or the kernel has no prlimit, a process that has
-//     called setsid, cleared its environment and lost its parent since the last scan (one second
-//     after a start, up to ten later) survives a daemon that is killed, and the end of its child.
+//     called setsid, cleared its environment and lost its parent survives a daemon that is killed,
+//     and the end of its child; [Supervisor.EndAll] ends it.
 //   - Processes that another service runs for a child (a container runtime's daemon, atd,
 //     systemd-run) are not members of the family.
 //   - If daemon and guard are killed at the same instant, only 2 remains. The same holds for the

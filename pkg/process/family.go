@@ -11,7 +11,7 @@ import (
 type familySession struct {
 	sid   int
 	start uint64 // start time of the session leader
-	// when it was last known to belong to the family, used if the leader has ended; 0: it does now
+	// when the child, which led it, was reaped, after which the kernel may reuse the ID; 0: not yet
 	lastOwned uint64
 }
 
@@ -26,9 +26,8 @@ type familyCriteria struct {
 	daemonPID  int          // PID of the daemon, never a member, if another process calls
 }
 
-// findMembers returns the living members among all processes, and the sessions that belong to the
-// family because of them. It is a pure function of its arguments.
-func (c familyCriteria) findMembers(all []procStat) (alive []procStat, sessions []familySession) {
+// findMembers returns the living members among all processes. It is a pure function of its arguments.
+func (c familyCriteria) findMembers(all []procStat) (alive []procStat) {
 	// Ignore sessions with a reused ID.
 	byPID := make(map[int]procStat, len(all))
 	for _, p := range all {
@@ -54,27 +53,7 @@ func (c familyCriteria) findMembers(all []procStat) (alive []procStat, sessions 
 			alive = append(alive, p)
 		}
 	}
-	return alive, sessionsOfMembers(alive, roots, byPID, kin)
-}
-
-// sessionsOfMembers returns the sessions of the living members that belong to the family: those in
-// roots, and those led by a member.
-func sessionsOfMembers(
-	alive []procStat, roots []familySession, byPID map[int]procStat, kin map[int]bool,
-) []familySession {
-	var out []familySession
-	for _, p := range alive {
-		has := func(r familySession) bool { return r.sid == p.sid }
-		if slices.ContainsFunc(out, has) {
-			continue
-		}
-		if i := slices.IndexFunc(roots, has); i >= 0 {
-			out = append(out, roots[i])
-		} else if leader := byPID[p.sid]; kin[p.sid] && leader.sid == p.sid {
-			out = append(out, familySession{sid: p.sid, start: leader.start})
-		}
-	}
-	return out
+	return alive
 }
 
 // isRecycled reports whether the session's ID now belongs to another process. The kernel does not
@@ -119,84 +98,49 @@ func isMemberPID(byPID map[int]procStat, kin map[int]bool, number int, p procSta
 // FamilyMember is one process of a child's family, as seen by an [FamilyScanner].
 type FamilyMember struct {
 	PID, Parent   int
-	Start         uint64 // ticks since boot; with PID, the identity of the process
-	Name          string
-	State         byte          // the letter that ps shows
+	Start         uint64        // ticks since boot; with PID, the identity of the process
 	CPUTime       time.Duration // processor time so far
 	ReapedCPUTime time.Duration // processor time of its children that it has reaped
 }
 
 // FamilyScanner finds the families of a daemon's children for code that only observes them, inside
-// or outside the daemon. It does not know the sessions that the daemon's scans have recorded. It
-// must be used by one goroutine only.
+// or outside the daemon. It reads no environments, because that may hang. It must be used by one
+// goroutine only.
 type FamilyScanner struct{ scanner *procScanner }
 
-// NewFamilyScanner returns an [FamilyScanner] that has not scanned yet.
+// NewFamilyScanner returns a [FamilyScanner] that has not scanned yet.
 func NewFamilyScanner() *FamilyScanner { return &FamilyScanner{scanner: newProcScanner(0)} }
 
 // ScanFamilies returns the family of each process in children, which a daemon has started as its
-// children, by one scan of /proc. Children that have ended have no family. If marks is set,
-// environments are read to find processes that have left the child's session and lost their
-// parents; this may take a quarter of a second for each process that hangs. An error means that
-// some processes could not be inspected.
-func (o *FamilyScanner) ScanFamilies(children []int, marks bool) (map[int][]FamilyMember, error) {
+// children, by one scan of /proc. Children that have ended have no family. An error means that some
+// processes could not be inspected.
+func (o *FamilyScanner) ScanFamilies(children []int) (map[int][]FamilyMember, error) {
 	all, err := o.scanner.scanProcesses()
-	byPID := make(map[int]procStat, len(all))
-	for _, p := range all {
-		byPID[p.pid] = p
+	for i, p := range all {
+		all[i].marks = marksOf(nil, readMarkLimit(p.pid))
 	}
-	claims := make(map[int]familyCriteria)
-	for _, pid := range children {
-		if child, there := byPID[pid]; there {
-			own := []familySession{{sid: pid, start: child.start}}
-			claims[pid] = familyCriteria{mark: noMark, notBefore: child.start, sessions: own, ownPID: os.Getpid()}
+	families := make(map[int][]FamilyMember)
+	for _, child := range all {
+		if !slices.Contains(children, child.pid) {
+			continue
 		}
-	}
-	if marks {
-		readFamilyMarks(all, byPID, claims)
-	}
-	families := make(map[int][]FamilyMember, len(claims))
-	for pid, claim := range claims {
-		members, _ := claim.findMembers(all)
-		for _, p := range members {
-			families[pid] = append(families[pid], p.asMember())
+		criteria := familyCriteria{
+			mark: strings.Join(child.marks, ""), notBefore: child.start, ownPID: os.Getpid(),
+			daemonPID: child.ppid, // which has a child's limit while it forks
+			sessions:  []familySession{{sid: child.pid, start: child.start}},
+		}
+		for _, p := range criteria.findMembers(all) {
+			families[child.pid] = append(families[child.pid], p.asMember())
 		}
 	}
 	return families, err
-}
-
-// noMark is a string that is not the mark of any child.
-const noMark = "-"
-
-// readFamilyMarks reads the children's environments and sets the marks of their claims. It also
-// reads the environments of all processes that are in no family by other criteria.
-func readFamilyMarks(all []procStat, byPID map[int]procStat, claims map[int]familyCriteria) {
-	known := make(map[int]bool)
-	for pid := range claims {
-		known[byPID[pid].ppid] = true // the daemon, which has a child's limit while it forks
-	}
-	for pid, claim := range claims {
-		members, _ := claim.findMembers(all)
-		for _, p := range members {
-			known[p.pid] = true
-		}
-		if own := byPID[pid].readMarks(); len(own) > 0 {
-			claim.mark = own[len(own)-1] // the earlier marks belong to enclosing daemons
-			claims[pid] = claim
-		}
-	}
-	for i, p := range all {
-		if !known[p.pid] && !p.dead && !p.kernel {
-			all[i].marks = p.readMarks()
-		}
-	}
 }
 
 // asMember converts p to a [FamilyMember].
 func (p procStat) asMember() FamilyMember {
 	const tick = time.Second / ticksPerSecond
 	return FamilyMember{
-		PID: p.pid, Parent: p.ppid, Start: p.start, Name: p.name, State: p.state,
+		PID: p.pid, Parent: p.ppid, Start: p.start,
 		CPUTime: time.Duration(p.cpuTicks) * tick, ReapedCPUTime: time.Duration(p.reapedCPUTicks) * tick,
 	}
 }

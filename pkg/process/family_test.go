@@ -2,7 +2,6 @@ package process
 
 import (
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,70 +23,62 @@ func TestFamily(t *testing.T) {
 		mark  string
 		all   []procStat
 		alive []int
-		lives []int // the sessions that its processes live in
 	}{
-		{"the child", ours, mark, []procStat{daemon, child}, []int{100}, []int{100}},
+		{"the child", ours, mark, []procStat{daemon, child}, []int{100}},
 		{"in its session, its parent gone", ours, mark,
-			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 1001}}, []int{101}, []int{100}},
+			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 1001}}, []int{101}},
 		{"marked, in a session of its own, its parent gone", ours, mark,
-			[]procStat{daemon, {pid: 101, ppid: 1, sid: 101, start: 1001, marks: []string{mark}}}, []int{101}, []int{101}},
+			[]procStat{daemon, {pid: 101, ppid: 1, sid: 101, start: 1001, marks: []string{mark}}}, []int{101}},
 		{"a descendant without mark in a session of its own", ours, mark,
 			[]procStat{daemon, child, {pid: 101, ppid: 100, sid: 101, start: 1001}, {pid: 102, ppid: 101, sid: 101, start: 1002}},
-			[]int{100, 101, 102}, []int{100, 101}},
+			[]int{100, 101, 102}},
 		{"listed before its parent", ours, mark,
 			[]procStat{{pid: 12, ppid: 101, sid: 12, start: 1002}, {pid: 101, ppid: 100, sid: 101, start: 1001}, child, daemon},
-			[]int{12, 101, 100}, []int{12, 101, 100}},
+			[]int{12, 101, 100}},
 		{"an orphan without mark, its session's leader marked", ours, mark,
 			[]procStat{daemon, {pid: 101, ppid: 1, sid: 101, start: 1001, marks: []string{mark}}, {pid: 102, ppid: 1, sid: 101, start: 1002}},
-			[]int{101, 102}, []int{101}},
+			[]int{101, 102}},
 		{"an orphan without mark in a session whose leader has gone is unknown", ours, mark,
-			[]procStat{daemon, {pid: 102, ppid: 1, sid: 101, start: 1002}}, nil, nil},
+			[]procStat{daemon, {pid: 102, ppid: 1, sid: 101, start: 1002}}, nil},
 		{"strangers", ours, mark,
-			[]procStat{daemon, {pid: 1, sid: 1}, {pid: 2, kernel: true, sid: 0, start: 1}, {pid: 300, ppid: 1, sid: 300, start: 1500}}, nil, nil},
+			[]procStat{daemon, {pid: 1, sid: 1}, {pid: 2, kernel: true, sid: 0, start: 1}, {pid: 300, ppid: 1, sid: 300, start: 1500}}, nil},
 		{"the daemon's other child", ours, mark,
-			[]procStat{daemon, child, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.2"}}}, []int{100}, []int{100}},
+			[]procStat{daemon, child, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.2"}}}, []int{100}},
 		{"a longer number is another child", ours, mark,
-			[]procStat{daemon, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.12"}}}, nil, nil},
+			[]procStat{daemon, {pid: 200, ppid: 50, sid: 200, start: 1100, marks: []string{"cafe.12"}}}, nil},
 		{"a daemon's mark is that of all its children", familySession{}, "cafe.",
 			[]procStat{{pid: 200, ppid: 1, sid: 200, start: 1100, marks: []string{"cafe.2"}}, {pid: 201, ppid: 1, sid: 201, start: 1100, marks: []string{"cafe.12"}}},
-			[]int{200, 201}, []int{200, 201}},
+			[]int{200, 201}},
 		{"an inner daemon's child bears both marks", ours, mark,
-			[]procStat{{pid: 200, ppid: 1, sid: 200, start: 1100, marks: []string{mark, "beef.1"}}}, []int{200}, []int{200}},
+			[]procStat{{pid: 200, ppid: 1, sid: 200, start: 1100, marks: []string{mark, "beef.1"}}}, []int{200}},
 		{"the number given to another session", ours, mark,
-			[]procStat{daemon, {pid: 100, ppid: 1, sid: 100, start: 5000}, {pid: 101, ppid: 100, sid: 100, start: 5001}}, nil, nil},
+			[]procStat{daemon, {pid: 100, ppid: 1, sid: 100, start: 5000}, {pid: 101, ppid: 100, sid: 100, start: 5001}}, nil},
 		{"the number given to another process", ours, mark,
-			[]procStat{daemon, {pid: 100, ppid: 77, sid: 70, start: 5000}, {pid: 101, ppid: 1, sid: 100, start: 1001}}, nil, nil},
+			[]procStat{daemon, {pid: 100, ppid: 77, sid: 70, start: 5000}, {pid: 101, ppid: 1, sid: 100, start: 1001}}, nil},
 		{"there when the leader ended", gone, mark,
-			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 2000}}, []int{101}, []int{100}},
+			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 2000}}, []int{101}},
 		{"in a session of that number, but later", gone, mark,
-			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 2001}}, nil, nil},
+			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 2001}}, nil},
 		{"later, but by one who was there", gone, mark,
-			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 1500}, {pid: 102, ppid: 101, sid: 100, start: 3000}}, []int{101, 102}, []int{100}},
+			[]procStat{daemon, {pid: 101, ppid: 1, sid: 100, start: 1500}, {pid: 102, ppid: 101, sid: 100, start: 3000}}, []int{101, 102}},
 		{"the parent's number given to a member later", ours, mark,
-			[]procStat{child, {pid: 300, ppid: 101, sid: 300, start: 1001}, {pid: 101, ppid: 100, sid: 100, start: 1002}}, []int{100, 101}, []int{100}},
+			[]procStat{child, {pid: 300, ppid: 101, sid: 300, start: 1001}, {pid: 101, ppid: 100, sid: 100, start: 1002}}, []int{100, 101}},
 		{"older than the child", ours, mark,
-			[]procStat{{pid: 90, ppid: 1, sid: 100, start: 999}, {pid: 91, ppid: 1, sid: 91, start: 999, marks: []string{mark}}}, nil, nil},
+			[]procStat{{pid: 90, ppid: 1, sid: 100, start: 999}, {pid: 91, ppid: 1, sid: 91, start: 999, marks: []string{mark}}}, nil},
 		{"a zombie is dead, and a link", ours, mark,
-			[]procStat{{pid: 100, ppid: 50, sid: 100, start: 1000, dead: true}, {pid: 101, ppid: 100, sid: 101, start: 1001}}, []int{101}, []int{101}},
+			[]procStat{{pid: 100, ppid: 50, sid: 100, start: 1000, dead: true}, {pid: 101, ppid: 100, sid: 101, start: 1001}}, []int{101}},
 		{"later, its leader there", familySession{sid: 100, start: 1000, lastOwned: 2000}, mark,
-			[]procStat{daemon, child, {pid: 101, ppid: 1, sid: 100, start: 3000}}, []int{100, 101}, []int{100}},
-		{"ourselves", ours, mark, []procStat{{pid: 60, ppid: 50, sid: 60, start: 1001, marks: []string{mark}}}, nil, nil},
+			[]procStat{daemon, child, {pid: 101, ppid: 1, sid: 100, start: 3000}}, []int{100, 101}},
+		{"ourselves", ours, mark, []procStat{{pid: 60, ppid: 50, sid: 60, start: 1001, marks: []string{mark}}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := familyCriteria{mark: tc.mark, notBefore: 1000, sessions: []familySession{tc.root}, ownPID: 60}
-			alive, sessions := c.findMembers(tc.all)
-			var pids, sids []int
-			for _, p := range alive {
+			var pids []int
+			for _, p := range c.findMembers(tc.all) {
 				pids = append(pids, p.pid)
-			}
-			for _, r := range sessions {
-				sids = append(sids, r.sid)
 			}
 			if diff := cmp.Diff(tc.alive, pids); diff != "" {
 				t.Errorf("alive (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.lives, sids); diff != "" {
-				t.Errorf("sessions (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -150,24 +141,28 @@ func TestWithMark(t *testing.T) {
 }
 
 func TestMarksIn(t *testing.T) {
+	const inJob, inOther = "SLURM_JOB_ID=17\x00", "SLURM_JOB_ID=18\x00"
 	for _, tc := range []struct {
-		name    string
-		environ string
-		want    []string
+		name, environ, limit string
+		want                 []string
 	}{
-		{"none", "A=1\x00B=2\x00", nil},
-		{"empty", "", nil},
-		{"one", "A=1\x00BRINGUPD_GUARD=cafe.1\x00B=2\x00", []string{"cafe.1"}},
-		{"an outer one too", "BRINGUPD_GUARD=beef.7,cafe.1\x00", []string{"beef.7", "cafe.1"}},
-		{"only as a whole name", "XBRINGUPD_GUARD=cafe.1\x00A=BRINGUPD_GUARD=cafe.1\x00", nil},
-		{"of this job", "SLURM_JOB_ID=17\x00BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", []string{"cafe.1"}},
-		{"of another job", "SLURM_JOB_ID=18\x00BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", nil},
-		{"the job scrubbed", "BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", []string{"cafe.1"}},
-		{"only the outer one is of this job", "SLURM_JOB_ID=18\x00BRINGUPD_GUARD=beef.7@SLURM_JOB_ID=18,cafe.1@SLURM_JOB_ID=17\x00", []string{"beef.7"}},
+		{"none", "A=1\x00B=2\x00", "", nil},
+		{"empty", "", "", nil},
+		{"one", "A=1\x00BRINGUPD_GUARD=cafe.1\x00B=2\x00", "cafe.1", []string{"cafe.1"}},
+		{"an outer one too", "BRINGUPD_GUARD=beef.7,cafe.1\x00", "", []string{"beef.7", "cafe.1"}},
+		{"only as a whole name", "XBRINGUPD_GUARD=cafe.1\x00A=BRINGUPD_GUARD=cafe.1\x00", "", nil},
+		{"of this job", inJob + "BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", "", []string{"cafe.1"}},
+		{"of another job", inOther + "BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", "cafe.1", nil},
+		{"the job scrubbed", "BRINGUPD_GUARD=cafe.1@SLURM_JOB_ID=17\x00", "", []string{"cafe.1"}},
+		{
+			"only the outer one is of this job", inOther + "BRINGUPD_GUARD=beef.7@SLURM_JOB_ID=18,cafe.1@SLURM_JOB_ID=17\x00",
+			"", []string{"beef.7"},
+		},
+		{"the environment cleared", "", "cafe.1", []string{"cafe.1"}},
+		{"the environment of another daemon's child", "BRINGUPD_GUARD=beef.7\x00", "cafe.1", []string{"beef.7", "cafe.1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, found := parseMarks([]byte(tc.environ))
-			if diff := cmp.Diff(tc.want, got); diff != "" || found != strings.Contains("\x00"+tc.environ, "\x00"+MarkVariable+"=") {
+			if diff := cmp.Diff(tc.want, marksOf([]byte(tc.environ), tc.limit)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

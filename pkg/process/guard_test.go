@@ -45,6 +45,8 @@ var strays = []stray{
 	{"without environment, the child gone too", `(env -i sleep %[1]s &)`, 1},
 	{"without environment, in its own session, its parent gone", `(env -i setsid sleep %[1]s &); exec sleep %[1]s`, 2},
 	{"without environment, in its own session, the child gone", `(env -i setsid sleep %[1]s &)`, 1},
+	{"with another node's environment, in its own session, the child gone",
+		`(BRINGUPD_GUARD=0123456789.7 setsid sleep %[1]s &)`, 1},
 	{"deaf to TERM", `trap '' TERM HUP INT; setsid sleep %[1]s & sleep %[1]s & wait`, 2},
 	{"stopped", `sleep %[1]s & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!; kill -STOP $$`, 1},
 }
@@ -323,66 +325,6 @@ func TestGuardNoticesWithoutThePipe(t *testing.T) {
 	noneLeft(t, arg)
 	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
 	sleepers(t, stranger, 1)
-}
-
-// TestCensus verifies that a process seen by a scan is found later even if nothing identifies it
-// any more: no environment, no parent, no session leader.
-func TestCensus(t *testing.T) {
-	takesSeconds(t)
-	// The shell ends when it continues, its sleep stays.
-	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :`
-	t.Run("and Stop", func(t *testing.T) {
-		s := newSupervisor(t)
-		arg := nap()
-		killNaps(t, arg)
-		c := start(t, s, shell(fmt.Sprintf(script, arg)))
-		sleepers(t, arg, 1)
-		until(t, "session in the census", func() (bool, any) { known := c.currentCriteria().sessions; return len(known) == 2, known })
-		orphan(t, arg)
-		finished(t, c)
-		if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Err != nil {
-			t.Error(exit.Err)
-		}
-		if left := naps(t, arg); len(left) > 0 {
-			t.Errorf("left: %v", left)
-		}
-	})
-	t.Run("and the guard", func(t *testing.T) {
-		arg := nap()
-		killNaps(t, arg)
-		d := newDaemon(t, fmt.Sprintf(script, arg)+"; exec sleep "+nap())
-		sleepers(t, arg, 1)
-		time.Sleep(2 * minScanInterval)
-		orphan(t, arg)
-		d.cmd.Process.Kill()
-		noneLeft(t, arg)
-	})
-}
-
-// orphan lets the shell continue that began the session of the sleeping process, and waits until it
-// has ended.
-func orphan(t *testing.T, arg string) {
-	t.Helper()
-	leader := 0
-	until(t, "shell that is stopped", func() (bool, any) {
-		found := naps(t, arg)
-		for _, p := range found {
-			if p.pid == p.sid && p.state == 'T' {
-				leader = p.pid
-			}
-		}
-		return leader != 0, found
-	})
-	unix.Kill(leader, unix.SIGKILL)
-	until(t, "orphan", func() (bool, any) {
-		found := naps(t, arg)
-		for _, p := range found {
-			if p.name == "sleep" && p.ppid != leader {
-				return true, found
-			}
-		}
-		return false, found
-	})
 }
 
 // TestGuardThatDoesNotRead verifies that a stopped guard, which reads no lines, is replaced when

@@ -90,36 +90,32 @@ func readMarkLimit(pid int) string {
 	return formatMarkPrefix(limit.Cur>>markNumberBits) + fmt.Sprint(limit.Cur&(1<<markNumberBits-1))
 }
 
-// marksOf returns the marks of a process with an environment, as far as it could be read. The limit
-// counts only without the variable: that says which marks are bound to another job.
-func marksOf(pid int, environ []byte) []string {
-	if marks, found := parseMarks(environ); found {
-		return marks
+// marksOf returns the marks of a process with an environment, as far as it could be read, and with
+// the mark in its limit. That does not count if the environment binds it to another job.
+func marksOf(environ []byte, limit string) []string {
+	marks, ofOtherJobs := parseMarks(environ)
+	if limit != "" && !slices.Contains(marks, limit) && !slices.Contains(ofOtherJobs, limit) {
+		marks = append(marks, limit)
 	}
-	if mark := readMarkLimit(pid); mark != "" {
-		return []string{mark}
-	}
-	return nil
+	return marks
 }
 
-// parseMarks returns the marks in the content of /proc/PID/environ, except marks that are bound to
-// another job than the one the environment names. It also reports whether there is a variable of
-// marks.
-func parseMarks(environ []byte) (marks []string, found bool) {
+// parseMarks returns the marks in the content of /proc/PID/environ, and separately those that are
+// bound to another job than the one that the environment names.
+func parseMarks(environ []byte) (marks, ofOtherJobs []string) {
 	env := strings.Split(string(environ), "\x00")
-	list, found := envlist.Lookup(env, MarkVariable)
-	if !found {
-		return nil, false
-	}
+	list, _ := envlist.Lookup(env, MarkVariable)
 	for entry := range strings.SplitSeq(list, ",") {
-		mark, bond, bound := strings.Cut(entry, "@")
-		if bound {
-			name, job, _ := strings.Cut(bond, "=")
-			if now, has := envlist.Lookup(env, name); has && now != job {
-				continue
-			}
+		mark, job, isBound := strings.Cut(entry, "@")
+		name, id, _ := strings.Cut(job, "=")
+		now, isKnown := envlist.Lookup(env, name)
+		switch {
+		case mark == "":
+		case isBound && isKnown && now != id:
+			ofOtherJobs = append(ofOtherJobs, mark)
+		default:
+			marks = append(marks, mark)
 		}
-		marks = append(marks, mark)
 	}
-	return marks, true
+	return marks, ofOtherJobs
 }

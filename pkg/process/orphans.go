@@ -8,8 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // unreapedForks holds the PIDs that this process has forked and not reaped: children and guards of
@@ -38,13 +41,15 @@ func recordReap(pid int) {
 }
 
 // AdoptOrphans makes this process the parent of all processes that its children leave behind, so
-// that none can hide. The periodic scans report these orphans to the guard and reap those that have
-// ended; EndAll kills the others. At most one Supervisor of a process may do so at a time.
+// that none can hide. It reaps those that have ended, and EndAll kills the others. At most one
+// Supervisor of a process may do so at a time.
 func (s *Supervisor) AdoptOrphans() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil && os.Getpid() != 1 {
 		return // a kernel before 3.4
 	}
-	s.adoptsOrphans.Store(true)
+	if !s.adoptsOrphans.Swap(true) {
+		s.reapLoop.Go(s.reapUntilEnd)
+	}
 }
 
 // findOrphans returns the PIDs of this process's orphans, alive or zombies.
@@ -101,51 +106,6 @@ func (s *Supervisor) orphanCriteria(pids []int) familyCriteria {
 	}
 }
 
-// reportOrphanSessions reports to the guard the sessions in which orphans live and no child's
-// family does.
-func (s *Supervisor) reportOrphanSessions(children []*Child) {
-	found := make(map[int]familySession)
-	if pids := s.findOrphans(); len(pids) > 0 {
-		// Find the sessions of the orphans and their descendants.
-		at := bootTicks()
-		all, err := s.scanner.scanProcesses()
-		if err != nil {
-			return
-		}
-		started := make(map[int]uint64)
-		for _, p := range all {
-			started[p.pid] = p.start
-		}
-		alive, _ := s.orphanCriteria(pids).findMembers(all)
-		for _, p := range alive {
-			r, known := found[p.sid]
-			if start, led := started[p.sid]; led {
-				found[p.sid] = familySession{sid: p.sid, start: start}
-			} else if !known || p.start < r.start {
-				found[p.sid] = familySession{sid: p.sid, start: p.start, lastOwned: at}
-			}
-		}
-	}
-	// Sessions of the children's families are reported elsewhere.
-	reported := make(map[int]bool)
-	for _, c := range children {
-		for _, r := range c.currentCriteria().sessions {
-			reported[r.sid] = true
-			delete(found, r.sid)
-		}
-	}
-	// Report the difference to the previous scan.
-	for sid := range s.orphanSessions {
-		if _, still := found[sid]; !still && !reported[sid] {
-			s.guardLink.removeSession(sid)
-		}
-	}
-	for _, r := range found {
-		s.guardLink.addSession(r)
-	}
-	s.orphanSessions = found
-}
-
 // killOrphans kills all orphans. Its error names those that cannot be ended.
 func (s *Supervisor) killOrphans(ctx context.Context) error {
 	if !s.adoptsOrphans.Load() {
@@ -163,25 +123,33 @@ func (s *Supervisor) killOrphans(ctx context.Context) error {
 			break
 		}
 		for _, pid := range pids {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails if a periodic scan has reaped it
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails if it has been reaped meanwhile
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// reapOrphans reaps the orphans that have ended. It never reaps a child for which another part of
-// the daemon waits: it reaps only zombies that were zombies at the previous scan too, at least one
-// second earlier.
-func (s *Supervisor) reapOrphans() {
-	var all []procStat
-	for _, pid := range s.findOrphans() {
-		if p, err := readStat(pid); err == nil {
-			all = append(all, p)
+// reapInterval is the time between two searches for orphans that have ended.
+const reapInterval = 5 * time.Second
+
+// reapUntilEnd reaps the orphans that have ended, until the Supervisor ends. It never reaps a child
+// for which another part of the daemon waits: it reaps only zombies that were zombies one interval
+// before, too.
+func (s *Supervisor) reapUntilEnd() {
+	var before map[processID]bool
+	for ctxutil.SleepContext(s.ctx, reapInterval) {
+		ended := make(map[processID]bool)
+		for _, pid := range s.findOrphans() {
+			p, err := readStat(pid)
+			if err != nil || !p.dead {
+				continue
+			}
+			id := processID{pid, p.start}
+			ended[id] = true
+			if before[id] {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails if it has been reaped elsewhere
+			}
 		}
-	}
-	var gone []int
-	s.orphanZombies, gone = findUnawaited(all, os.Getpid(), s.orphanZombies)
-	for _, pid := range gone {
-		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // fails if it has been reaped elsewhere
+		before = ended
 	}
 }

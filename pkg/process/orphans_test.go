@@ -5,12 +5,10 @@ import (
 	"io"
 	"os"
 	"testing"
-	"time"
 )
 
 // TestOrphansEnd verifies that a process that forks twice, begins a session and clears its
-// environment, all before the first scan, ends with its daemon: at once if the daemon closes, and
-// by the guard if the daemon is killed after a scan.
+// environment ends with its daemon: at once if the daemon closes, and by the guard if it is killed.
 func TestOrphansEnd(t *testing.T) {
 	takesSeconds(t)
 	for name, end := range map[string]func(d *daemon) error{
@@ -19,10 +17,7 @@ func TestOrphansEnd(t *testing.T) {
 			_ = d.word.Close()
 			return err
 		},
-		"kill": func(d *daemon) error {
-			time.Sleep(3 * minScanInterval) // scans are not visible from outside
-			return d.cmd.Process.Kill()
-		},
+		"kill": func(d *daemon) error { return d.cmd.Process.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

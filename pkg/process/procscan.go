@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -112,10 +111,6 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 	defer dir.Close()
 	before := l.excluded
 	l.excluded = make(map[int]dirIdentity, len(before))
-	var kernelThreads map[int]bool // only used by the first scan, which knows no process yet
-	if len(before) == 0 {
-		kernelThreads = listKernelThreads()
-	}
 	names, listErr := dir.Readdirnames(-1)
 	var all []procStat
 	for _, name := range names {
@@ -128,7 +123,7 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		_ = unix.Fstatat(int(dir.Fd()), name, &stat, 0) // readStat below reports the error
 		at := dirIdentity{inode: stat.Ino, changed: stat.Ctim}
 		was, known := before[pid]
-		if at.inode != 0 && (known && was == at || kernelThreads[pid]) {
+		if at.inode != 0 && known && was == at {
 			l.excluded[pid] = at
 			continue
 		}
@@ -138,7 +133,7 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		case err == nil && (p.kernel || p.start < l.startTime):
 			l.excluded[pid] = at
 		case err == nil:
-			p.readMarks = sync.OnceValue(func() []string { return marksOf(p.pid, l.readEnviron(p)) })
+			p.readMarks = sync.OnceValue(func() []string { return marksOf(l.readEnviron(p), readMarkLimit(p.pid)) })
 			all = append(all, p)
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
 			listErr = fmt.Errorf("process %d: %v", pid, err)
@@ -148,28 +143,6 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		return all, fmt.Errorf("cannot inspect all processes: %v", listErr)
 	}
 	return all, nil
-}
-
-// listKernelThreads returns the PIDs of the kernel's threads, which are children of kthreadd, by one
-// read. A node with many cores has more than a thousand of them. It returns none in another PID
-// namespace, or if the kernel has no such list.
-func listKernelThreads() map[int]bool {
-	const kthreadd = 2
-	parent, err := readStat(kthreadd)
-	if err != nil || !parent.kernel {
-		return nil
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", kthreadd, kthreadd))
-	if err != nil {
-		return nil
-	}
-	found := make(map[int]bool)
-	for word := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(word); err == nil {
-			found[pid] = true
-		}
-	}
-	return found
 }
 
 // readEnviron returns the environment of a process; nil if it has none, may not be read, or cannot

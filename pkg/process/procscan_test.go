@@ -140,8 +140,6 @@ func TestLooksThatHang(t *testing.T) {
 	s := newSupervisor(t)
 	mount, at := mountOf(t, make([]byte, 1<<20))
 	s.scanner.maxHung = 2
-	s.cancelScans() // only this test scans
-	s.scanLoops.Wait()
 	arg := nap()
 	killNaps(t, arg)
 	c := start(t, s, shell("exec sleep "+arg)) // began before the others: they may belong to it
@@ -155,11 +153,10 @@ func TestLooksThatHang(t *testing.T) {
 		fmt.Fprintln(locked[i].in)
 		began := time.Now()
 		until(t, "look that hangs", func() (bool, any) {
-			s.scanSessions()
+			c.OwnsProcess(locked[i].pid)
 			return looking() == want && (i < 2 || time.Since(began) > time.Second), looking()
 		})
 		for range 3 {
-			s.scanSessions()
 			c.OwnsProcess(locked[i].pid)
 		}
 		if got := looking(); got != want {
@@ -230,5 +227,31 @@ func TestReadStatAllocations(t *testing.T) {
 		}
 	}); got > 4 {
 		t.Errorf("%v allocations", got)
+	}
+}
+
+func TestReadSelf(t *testing.T) {
+	for _, tc := range []struct {
+		name, number, want string
+	}{
+		{"its own", "", ""},
+		{"of another namespace", "12345678", "12345678, but it is process "},
+		{"none", "-", "no such file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			link := "/proc/self"
+			if tc.number != "" {
+				link = filepath.Join(t.TempDir(), "self")
+			}
+			if strings.Trim(tc.number, "-") != "" {
+				if err := os.Symlink(tc.number, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			self, err := verifySelf(link, os.Getpid())
+			if tc.want == "" && (err != nil || self.pid != os.Getpid()) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, %v, want %q", self, err, tc.want)
+			}
+		})
 	}
 }

@@ -36,10 +36,13 @@ type Supervisor struct {
 	scanner    *procScanner
 	timeouts   endTimeouts
 	// of the daemon and so of its children; has no levels if not readable
-	findMemory   func() Cgroup
-	jobVariables []string // environment variables that identify a job
-	resolve      func(argv0, dir string, env []string) (Program, error)
-	sessionScans
+	findMemory    func() Cgroup
+	jobVariables  []string // environment variables that identify a job
+	resolve       func(argv0, dir string, env []string) (Program, error)
+	adoptsOrphans atomic.Bool     // see [Supervisor.AdoptOrphans]
+	ctx           context.Context // ends with the Supervisor
+	cancel        context.CancelFunc
+	reapLoop      sync.WaitGroup // [Supervisor.reapUntilEnd]
 	childSet
 	endOnce sync.Once // protects endAll
 	endErr  error     // result of endAll
@@ -54,18 +57,6 @@ type childSet struct {
 	wg         sync.WaitGroup      // abandoned starts, and one goroutine per child
 }
 
-// sessionScans is the state of the periodic scans and of the goroutine that performs them.
-type sessionScans struct {
-	childStarted  chan struct{} // receives a token after the start of a child
-	adoptsOrphans atomic.Bool   // see AdoptOrphans
-	// sessions of orphans that the guard knows; used by the goroutine only
-	orphanSessions map[int]familySession
-	// orphans that were zombies at the last scan; used by the goroutine only
-	orphanZombies map[processID]bool
-	cancelScans   context.CancelFunc
-	scanLoops     sync.WaitGroup
-}
-
 // NewSupervisor returns a Supervisor without children. Its guard starts right before the first
 // child, or with [Supervisor.StartGuard]. jobVariables are the environment variables that identify
 // a job, as returned by roles.JobVariables: the first of them that a child has names the job that
@@ -76,7 +67,6 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the families of children without a /proc of this container: %v", err)
 	}
-	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{
 		markPrefix:   newMarkPrefix(),
 		threads:      newForkThreads(),
@@ -85,11 +75,10 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		findMemory:   sync.OnceValue(func() Cgroup { return FindMemoryCgroup("/") }),
 		jobVariables: jobVariables,
 		resolve:      FindProgram,
-		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
 		childSet:     childSet{children: make(map[*Child]struct{})},
 	}
 	s.guardLink = newGuardLink(s.threads, guardArgs{mark: s.markPrefix, daemon: self.pid, since: self.start})
-	s.scanLoops.Go(func() { s.runSessionScans(ctx) })
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -159,23 +148,17 @@ func (s *Supervisor) launchChild(ctx context.Context, c *Child) error {
 		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 
-// registerChild registers a running child with the guard, the periodic scans and Close.
+// registerChild registers a running child with the guard and Close.
 func (s *Supervisor) registerChild(c *Child) {
 	s.guardLink.addSession(c.ownSession())
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.children[c] = struct{}{}
-	s.mu.Unlock()
-	select {
-	case s.childStarted <- struct{}{}:
-	default:
-	}
 }
 
 // unregisterChild removes a child when no process of its family is left.
 func (s *Supervisor) unregisterChild(c *Child) {
-	for _, r := range c.currentCriteria().sessions {
-		s.guardLink.removeSession(r.sid)
-	}
+	s.guardLink.removeSession(c.pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.children, c)
@@ -228,10 +211,10 @@ func (s *Supervisor) endAll(ctx context.Context) error {
 		})
 	}
 	stops.Wait()
-	// Then the orphans. The periodic scans end last.
+	// Then the orphans.
 	err := errors.Join(errors.Join(results...), s.killOrphans(ctx))
-	s.cancelScans()
-	s.scanLoops.Wait()
+	s.cancel()
+	s.reapLoop.Wait()
 	if !awaitGroup(ctx, &s.wg) {
 		err = errors.Join(err, errors.New("cannot wait for all children: a start or an output hangs"))
 	}

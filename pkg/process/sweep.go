@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -89,18 +88,11 @@ func pauseAfterScan(pause, took time.Duration, empty int) time.Duration {
 // that is done only for the other processes, and after the known members have been signalled.
 func (s *familySweep) scanAndSignal(sig syscall.Signal) ([]procStat, error) {
 	all, err := s.scanner.scanProcesses()
-	known, sessions := s.criteria.findMembers(all)
+	known := s.criteria.findMembers(all)
 	s.signalAll(known, sig)
 	if s.readUnknownMarks(all, known) {
-		known, sessions = s.criteria.findMembers(all)
+		known = s.criteria.findMembers(all)
 		s.signalAll(known, sig)
-	}
-	for _, r := range sessions {
-		// A process that is forked into one of these sessions before the next scan is a member,
-		// even if all present members have ended by then.
-		r.lastOwned = 0
-		others := slices.DeleteFunc(s.criteria.sessions, func(o familySession) bool { return o.sid == r.sid })
-		s.criteria.sessions = append(others, r)
 	}
 	return known, err
 }

@@ -3,7 +3,9 @@ package process
 import (
 	"os"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestAncestors(t *testing.T) {
@@ -20,4 +22,22 @@ func TestAncestors(t *testing.T) {
 			t.Errorf("a process that is not there: %d, %q", pid, argv)
 		}
 	}
+}
+
+func TestTree(t *testing.T) {
+	s := newSupervisor(t)
+	child, err := s.Start(t.Context(), Spec{Name: "tree", Argv: []string{"sh", "-c", "(sleep 1000; :) & wait"}, Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []TreeProcess
+	// The third process is a shell, too, until it has executed sleep.
+	complete := func() bool { return len(found) == 3 && found[2].Name == "sleep" }
+	for end := time.Now().Add(30 * time.Second); !complete() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		found = ProcessTree(child.PID())
+	}
+	if !complete() || found[0].PID != child.PID() || found[1].Parent != child.PID() || found[2].Parent != found[1].PID {
+		t.Errorf("of %d there are %+v", child.PID(), found)
+	}
+	child.Stop(t.Context(), time.Second, syscall.SIGTERM)
 }

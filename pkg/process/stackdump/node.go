@@ -181,7 +181,7 @@ func processTrees(scanner *process.FamilyScanner, children []Child) map[int][]pr
 			living = append(living, child.PID)
 		}
 	}
-	families, _ := scanner.ScanFamilies(living, true)
+	families, _ := scanner.ScanFamilies(living)
 	return families
 }
 

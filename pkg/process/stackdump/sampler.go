@@ -18,7 +18,7 @@ func NewCPUSampler() *CPUSampler { return &CPUSampler{process.NewFamilyScanner()
 // the tree ends without another process of the tree waiting for it. An error means that some
 // processes could not be read; the map is incomplete then.
 func (s *CPUSampler) CPUTimes(children []int) (map[int]time.Duration, error) {
-	families, err := s.scanner.ScanFamilies(children, false)
+	families, err := s.scanner.ScanFamilies(children)
 	used := make(map[int]time.Duration, len(families))
 	for pid, family := range families {
 		for _, member := range family {
