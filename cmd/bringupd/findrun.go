@@ -131,23 +131,6 @@ func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded b
 	return node, run, err
 }
 
-// openFile opens the run that is selected by the arguments of a subcommand for a node, one of its
-// files, and a run. An argument after the node is a run if that exists, and otherwise a file, which
-// contains no slash.
-func (w *runSelector) openFile(ctx context.Context, args []string) (node, file string, run openedRun, err error) {
-	isFile := len(args) == 3
-	if len(args) == 2 && !strings.Contains(args[1], "/") {
-		_, err := w.findRun(ctx, args[1:])
-		isFile = err != nil
-	}
-	if !isFile {
-		node, run, err = w.openNode(ctx, args, false)
-		return node, "", run, err
-	}
-	run, err = w.openSelected(ctx, args[2:], false)
-	return args[0], args[1], run, err
-}
-
 // isNodeOrRole reports whether an argument is the index of a node or a role in the default run, and
 // not the number of a job or another run.
 func (w *runSelector) isNodeOrRole(ctx context.Context, arg string) bool {

@@ -14,13 +14,10 @@ import (
 func (inv *invocation) listCommand() *cli.Command {
 	var which runSelector
 	asJSON := false
-	var since time.Time
-	parseSince := func(text string) (time.Time, error) { return runs.ParseSince(text, time.Now()) }
 	own := config.List{
 		which.newLogDirSetting(),
-		config.NewValue("since", "TIME", &since, parseSince, func(time.Time) any { return "" },
-			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a "+
-				"date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(config.SourceVariable),
+		config.NewRemoved("since", "TIME", "select by ended_at of bringupd list --json").
+			ExcludeSources(config.SourceVariable),
 		config.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
@@ -41,15 +38,12 @@ func (inv *invocation) listCommand() *cli.Command {
 			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
 			defer cancel()
 			list, err := runs.ListRuns(ctx, logDir)
-			if !since.IsZero() {
-				list.KeepSince(since)
-			}
 			switch {
 			case err != nil:
 				return runArgError(err)
 			case asJSON:
 				return writeJSON(inv.streams.Out, list)
-			case len(list.Runs) == 0 && since.IsZero():
+			case len(list.Runs) == 0:
 				inv.printMessage("there are no runs in %s", logDir)
 			}
 			_, err = io.WriteString(inv.streams.Out, list.Text(time.Now()))

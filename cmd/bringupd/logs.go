@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -37,23 +36,20 @@ func (inv *invocation) logsCommand() *cli.Command {
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "logs", Usage: "print logs of the driver, ranks, services, roles or nodes",
-		UsageText: "bringupd logs [flags] [driver|head|ranks|rank-N|ROLE|NODE] [RUN | LOG-DIR]\n" +
-			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
+		UsageText: "bringupd logs [flags] [driver|head|ranks|rank-N|ROLE|NODE] [RUN | LOG-DIR]",
 		Description: "NODE is a node's index or host name, and ROLE a role, its instance such as judge.1, " +
 			"or a process of it. " + runArgHelp +
 			" Without a selection the command prints the log of the driver or, if there is none, those of " +
 			"all ranks, of the primary roles, or of the head's service. " +
-			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in " +
-			"the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",
 	}, config.AssignCategory(outputHeading, own...), r.runLogs)
 }
 
 func (r *logsCmd) runLogs(args []string) error {
 	err := r.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		// the first framework has no logs of its own
 		if len(args) > 0 && slices.Contains(frameworkNames()[1:], args[0]) {
-			return r.showServiceLogs(ctx, args[0], args[1:])
+			return usageErrorf("cannot print logs of %s: this release no longer selects them: read the files below "+
+				"logs/%[1]s-*.d in the run directory", args[0])
 		}
 		run, word, selected, err := r.openLogs(ctx, args)
 		if err != nil {
@@ -94,55 +90,6 @@ func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, w
 		return rank, err
 	})
 	return run, word, selected, err
-}
-
-// showServiceLogs prints a framework's own logs: the nodes that have any, the files of a node, or
-// one file.
-func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []string) error {
-	bounded, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	node, file, run, err := r.selector.openFile(bounded, args)
-	if err != nil {
-		return err
-	}
-	if r.followLogs && file == "" {
-		return usageErrorf(
-			"cannot follow a list: give a node and one of its files, for example: bringupd logs -f %s head "+
-				"FILE", framework)
-	}
-	rank := 0
-	if node != "" && node != "head" {
-		if rank, _, err = run.findNode(bounded, node); err != nil {
-			return err
-		}
-	}
-	kept, shown, what := runs.ServiceLogs{RunDir: run.Dir, FrameworkName: framework}, 0, ""
-	switch {
-	case node == "":
-		shown, err = kept.WriteNodes(ctx, r.streams.Out, run.jobRecord.Size)
-	case file == "":
-		what = fmt.Sprintf(" of node %d", rank)
-		shown, err = kept.WriteFiles(ctx, r.streams.Out, rank)
-	default:
-		what = fmt.Sprintf(" of node %d named %s", rank, config.EscapeLineEnds(file))
-		shown, err = r.newLogPrinter(run).PrintLogs(ctx, kept.SelectFile(rank, file))
-	}
-	if err == nil && shown == 0 {
-		r.printMessage(
-			"cannot print logs of %s: there are none%s in %s%s",
-			framework, what, filepath.Join(run.Path(), signal.LogsDir), describeCopyTime(framework))
-		r.exitCode = 1
-	}
-	return err
-}
-
-// describeCopyTime describes when a framework's own logs are copied to the run directory, if a flag
-// of the framework selects that.
-func describeCopyTime(framework string) string {
-	if newOptions().daemonSettings().FindSetting(framework+"-logs") == nil {
-		return ""
-	}
-	return "; they are copied when a run fails, or with --" + framework + "-logs=end or a duration"
 }
 
 // newLogPrinter returns a reader for the logs of a run.

@@ -188,37 +188,22 @@ func (f *DirSnapshot) ReadLink(ctx context.Context, name string) (string, error)
 	return guardedAt(ctx, f.reader.access, "follow", path, f.reader.access.FS.ReadLink)
 }
 
-// ListDirs returns the subdirectories, the one that was changed last first.
+// ListDirs returns the subdirectories, the one that was changed last first. Names that have disappeared
+// are skipped.
 func (f *DirSnapshot) ListDirs(ctx context.Context) ([]string, error) {
-	found, err := f.statNames(ctx, func(facts FileAttributes) bool { return facts.Mode.IsDir() })
-	return slices.SortedFunc(maps.Keys(found), func(a, b string) int {
-		return cmp.Or(found[b].ModTime.Compare(found[a].ModTime), cmp.Compare(b, a))
-	}), err
-}
-
-// ListFiles returns the attributes of the files in it, by name. Files of other users than the
-// directory's owner are skipped.
-func (f *DirSnapshot) ListFiles(ctx context.Context) (map[string]FileAttributes, error) {
-	return f.statNames(ctx, func(facts FileAttributes) bool {
-		return facts.Mode.IsRegular() && f.reader.checkOwner(facts) == nil
-	})
-}
-
-// statNames returns the attributes of the directory's names, by name, if the function isWanted
-// accepts them. Names that have disappeared are skipped.
-func (f *DirSnapshot) statNames(
-	ctx context.Context, isWanted func(FileAttributes) bool,
-) (map[string]FileAttributes, error) {
 	access := f.reader.access
-	return guardedAt(ctx, access, "inspect", f.path, func(dir string) (map[string]FileAttributes, error) {
+	found, err := guardedAt(ctx, access, "inspect", f.path, func(dir string) (map[string]FileAttributes, error) {
 		found := make(map[string]FileAttributes)
 		for _, name := range f.Names {
-			if facts, err := access.FS.Stat(filepath.Join(dir, name)); err == nil && isWanted(facts) {
+			if facts, err := access.FS.Stat(filepath.Join(dir, name)); err == nil && facts.Mode.IsDir() {
 				found[name] = facts
 			}
 		}
 		return found, nil
 	})
+	return slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(found[b].ModTime.Compare(found[a].ModTime), cmp.Compare(b, a))
+	}), err
 }
 
 // NodeHosts returns the host in the record of each node that has joined a run of size nodes.

@@ -131,24 +131,6 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	}
 }
 
-// TestReaderLooksAtFiles verifies that regular files of the owner are listed, but no links to
-// files.
-func TestReaderLooksAtFiles(t *testing.T) {
-	_, _, dir := reading(t, map[string]string{"a": "text", "theirs": ""})
-	must(t, os.Mkdir(filepath.Join(dir, "b"), 0o700))
-	must(t, os.Symlink("a", filepath.Join(dir, "c")))
-	must(t, syscall.Mkfifo(filepath.Join(dir, "d"), 0o600))
-	reader, err := OpenReader(t.Context(), dir)
-	must(t, err)
-	reader.access.FS = foreign{reader.access.FS, "/theirs"}
-	folder, err := reader.ListDir(t.Context(), "")
-	must(t, err)
-	got, err := folder.ListFiles(t.Context())
-	if err != nil || len(got) != 1 || got["a"].Size != 4 {
-		t.Errorf("its files are %v: %v", got, err)
-	}
-}
-
 // TestReaderGivesUp verifies that a file system that does not answer blocks a reader no longer than
 // its context allows.
 func TestReaderGivesUp(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -30,8 +31,6 @@ type List struct {
 	Version int       `json:"v"`
 	LogDir  string    `json:"log_dir"`
 	Runs    []Summary `json:"runs"`
-	// Since is the beginning of the period of the list; nil means that the list has all runs.
-	Since *time.Time `json:"since,omitempty"`
 }
 
 // Summary describes one run. Its texts are short single lines without control characters.
@@ -55,8 +54,6 @@ type Summary struct {
 	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
 	// Problem says why only the result of the run is known; empty if its records can be read.
 	Problem string `json:"problem,omitempty"`
-
-	blamedHosts []string // the same, one by one
 }
 
 // ListRuns returns the runs of a log directory. If there is no such directory, the error is a
@@ -109,9 +106,6 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	if run.Job != nil {
 		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
-	if run.Result != nil {
-		s.blamedHosts = run.Result.BadNodes
-	}
 	if status.OtherVersion {
 		s.Problem = strings.Join(status.Problems, "; ")
 	}
@@ -124,11 +118,11 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	return s, nil
 }
 
-// Text formats the list as a table for people. A list of a period has a summary below it.
+// Text formats the list as a table for people.
 func (l List) Text(now time.Time) string {
 	var b strings.Builder
 	if len(l.Runs) > 0 {
-		_ = writeAligned(&b, l.rows(now)) // to a strings.Builder
+		b.WriteString(textutil.FormatTable(l.rows(now)))
 	}
 	// One run stands for all that have the same problem.
 	shown := make(map[string]bool)
@@ -137,9 +131,6 @@ func (l List) Text(now time.Time) string {
 			fmt.Fprintf(&b, "run %s: %s\n", s.Run, s.Problem)
 		}
 		shown[s.Problem] = true
-	}
-	if l.Since != nil {
-		b.WriteString(l.summaryText())
 	}
 	return b.String()
 }

@@ -189,5 +189,6 @@ func (r rolesReport) writeText(out io.Writer) error {
 			})
 		}
 	}
-	return writeAligned(out, rows)
+	_, err := io.WriteString(out, textutil.FormatTable(rows))
+	return err
 }

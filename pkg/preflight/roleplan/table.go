@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -13,23 +12,23 @@ import (
 // formatTable returns the placement as a table with a row for each instance on each of its nodes,
 // and below it the order of start and end, and the nodes without roles.
 func (p *Preview) formatTable() string {
-	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "role\tinstance\tnode\tprocesses\tGPUs\tports")
+	rows := [][]string{{"role", "instance", "node", "processes", "GPUs", "ports"}}
 	for at := range p.Plan.Roles {
 		role := &p.Plan.Roles[at]
 		for _, instance := range role.Instances {
 			for _, place := range instance.Places() {
 				own := slices.DeleteFunc(slices.Clone(instance.Processes),
 					func(p roles.Process) bool { return p.Place != place })
-				fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%s\n", role.Name, instance.Index, p.Plan.Nodes[place].Host,
-					len(own), describeGPUs(own), describePorts(role.Definition))
+				rows = append(rows, []string{
+					role.Name, fmt.Sprint(instance.Index), p.Plan.Nodes[place].Host, fmt.Sprint(len(own)),
+					describeGPUs(own), describePorts(role.Definition),
+				})
 			}
 		}
 	}
-	_ = table.Flush() // a strings.Builder accepts everything
-	fmt.Fprintf(&b, "\nstart: %s\nend:   %s\n", describeLevels(roles.StartLevels(p.roles)),
-		describeLevels(roles.EndLevels(p.roles)))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nstart: %s\nend:   %s\n", textutil.FormatTable(rows),
+		describeLevels(roles.StartLevels(p.roles)), describeLevels(roles.EndLevels(p.roles)))
 	for _, step := range roles.StepNames(p.roles) {
 		var hosts []string
 		for place, node := range p.Plan.Nodes {
@@ -41,11 +40,7 @@ func (p *Preview) formatTable() string {
 		fmt.Fprintf(&b, "step:  %s on %s\n", step, listHosts(hosts))
 	}
 	p.describeExceptions(&b)
-	lines := strings.Split(b.String(), "\n")
-	for at, line := range lines {
-		lines[at] = strings.TrimRight(line, " ") // which an empty last column leaves
-	}
-	return strings.Join(lines, "\n")
+	return b.String()
 }
 
 // describeGPUs returns the GPUs of processes on one node.
