@@ -138,9 +138,6 @@ func (h *head) openRunDirectory() error {
 	h.Reports.Send = func(name string, content []byte) { h.acceptReport(0, name, content) }
 	h.Reports.SendOrder = h.sendOrder
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
-	trace := h.traceContext()
-	h.Events.WriteEvent(eventlog.TraceDetermined,
-		eventlog.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.commands, commandNodes{h})

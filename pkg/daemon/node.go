@@ -170,12 +170,6 @@ func newGPUMonitor(n *node) *gpumonitor.Monitor {
 
 func allChildren(string) bool { return true }
 
-// traceContext returns the trace context of the run. It must not be called before there is a run
-// directory.
-func (n *node) traceContext() eventlog.TraceContext {
-	return eventlog.NewTraceContext(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
-}
-
 // startRunTasks sets the run directory and starts the tasks that need it. log is the name of the
 // daemon's own log, and pace the polling pace of Control.
 func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
@@ -206,7 +200,7 @@ func (n *node) childEnv(base []string, place *membership.Slot) []string {
 	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
 		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place,
-		Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
+		GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
 	}
 	if here := n.worldNode.Load(); here != nil {
 		env.Socket = here.SocketPath()

@@ -42,7 +42,6 @@ const (
 	ExecEnded       EventType = "exec-exit"     // a requested command has ended
 	FenceLeft       EventType = "fence"         // the node's ranks have left a fence
 	RanksSpawned    EventType = "spawned"       // a rank has spawned other ranks
-	TraceDetermined EventType = "trace"         // the head has determined the trace context of the run
 	DaemonEnded     EventType = "end"           // the daemon has nothing left to do
 )
 
@@ -61,12 +60,10 @@ type Fields struct {
 	Seen   string `json:"seen,omitempty"`    // result of a probe
 	FailureFields
 	LinkFields
-	GPUs        *int   `json:"gpus,omitempty"`
-	Error       string `json:"error,omitempty"`
-	GPU         string `json:"gpu,omitempty"` // description of the GPU event
-	TraceParent string `json:"traceparent,omitempty"`
-	ParentSpan  string `json:"parent_span,omitempty"`
-	Code        *int   `json:"code,omitempty"` // exit code of the daemon
+	GPUs  *int   `json:"gpus,omitempty"`
+	Error string `json:"error,omitempty"`
+	GPU   string `json:"gpu,omitempty"`  // description of the GPU event
+	Code  *int   `json:"code,omitempty"` // exit code of the daemon
 	// number of lines that the shared file system did not accept
 	Dropped int `json:"dropped,omitempty"`
 }

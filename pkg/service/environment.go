@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -27,7 +26,6 @@ type Environment struct {
 	Slot *membership.Slot
 	// socket of the node's rendezvous server; empty without a world of ranks
 	Socket       string
-	Trace        eventlog.TraceContext
 	GPUVariables map[string]string // variables that describe the node's GPUs
 	NCCLAddress  string            // reserved for NCCL's RAS subsystem; empty if there is none
 }
@@ -43,11 +41,9 @@ func (e Environment) AddTo(base []string) []string {
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
-		SocketVariable:               "", // the service manager waits for the daemon, not for a child
-		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
-		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
-		eventlog.TraceParentVariable: e.Trace.String(),
-		eventlog.TraceStateVariable:  e.Trace.State,
+		SocketVariable:          "", // the service manager waits for the daemon, not for a child
+		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
+		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
 	}
 	e.addNetworkVariables(more, base)
 	maps.Copy(more, e.GPUVariables)
