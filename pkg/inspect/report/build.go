@@ -208,11 +208,7 @@ func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) 
 	if status.IsFailed() {
 		n.State = status.Mark
 	}
-	spans := node.Phases
-	if len(spans) == 0 && l.isAlive {
-		spans = l.run.SpansOfStates(node)
-	}
-	n.Lanes = mapSlice(spans, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
+	n.Lanes = mapSlice(node.Phases, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if severityOf(f.Verdict) != SeverityGood {

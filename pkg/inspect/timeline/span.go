@@ -2,10 +2,8 @@ package timeline
 
 import (
 	"slices"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // drainPhase is the phase in which a daemon shuts down.
@@ -78,40 +76,4 @@ func findOpenSpan(spans []PhaseSpan, phase string) int {
 		}
 	}
 	return -1
-}
-
-// SpansOfStates returns the phases of a node of a live run according to its records, for a node whose
-// event log has not been written yet. Phases that its records do not separate are one.
-func (r *Run) SpansOfStates(n *Node) (spans []PhaseSpan) {
-	if r.Job == nil || r.Job.Plan == nil {
-		return nil
-	}
-	isPlanned := func(phase record.Phase) bool { return slices.Contains(r.Job.Plan.Phases, phase) }
-	add := func(phase record.Phase, from time.Time, goal record.State) (to time.Time, isOver bool) {
-		to = r.ReadAt
-		at := slices.IndexFunc(n.States, func(s NodeState) bool { return s.Word == goal })
-		if isOver = at >= 0; isOver {
-			to = n.States[at].At
-		}
-		if isPlanned(phase) {
-			spans = append(spans, PhaseSpan{
-				Phase: string(phase), Daemon: mainDaemonKind, Open: !isOver, OK: isOver,
-				From: from, To: laterTime(from, to),
-			})
-		}
-		return to, isOver
-	}
-	ready, isOver := add(record.PhaseJoin, r.Control.Job.At, record.StateJoined)
-	if isOver && isPlanned(record.PhaseCheck) {
-		ready, isOver = add(record.PhaseCheck, ready, record.StateChecked)
-	}
-	if !isOver {
-		return spans
-	}
-	add(record.PhaseSandbox, ready, record.StateSandboxReady)
-	add(record.PhaseWorkers, ready, record.StateServiceUp)
-	if r.Control.Go.Exists {
-		add(record.PhaseDriver, r.Control.Go.At, record.StateDone)
-	}
-	return spans
 }

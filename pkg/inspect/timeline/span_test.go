@@ -55,40 +55,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestSpansOfStates shows the phases of nodes whose event logs have not been written yet.
-func TestSpansOfStates(t *testing.T) {
-	run := made(1, upStates...)
-	run.ReadAt = begin.Add(10 * time.Second)
-	run.Nodes[0].States[2].At, run.Nodes[0].States[3].At = begin.Add(4*time.Second), begin.Add(3*time.Second)
-	states := run.Nodes[0].States
-	for _, tc := range []struct {
-		states []NodeState
-		isOpen bool // the gate
-		want   string
-	}{
-		{nil, false, "join 0-10 open"},
-		{states[:1], false, "join 0-1, check 1-10 open"},
-		{states[:2], false, "join 0-1, check 1-2, sandbox 2-10 open, workers 2-10 open"},
-		{states, false, "join 0-1, check 1-2, sandbox 2-4, workers 2-3"},
-		{states, true, "join 0-1, check 1-2, sandbox 2-4, workers 2-3, driver 5-10 open"},
-	} {
-		if tc.isOpen {
-			open(run)
-		}
-		var got []string
-		for _, s := range run.SpansOfStates(&Node{States: tc.states}) {
-			text := fmt.Sprintf("%s %g-%g", s.Phase, s.From.Sub(begin).Seconds(), s.To.Sub(begin).Seconds())
-			if s.Open {
-				text += " open"
-			}
-			got = append(got, text)
-		}
-		if text := strings.Join(got, ", "); text != tc.want {
-			t.Errorf("got %s, want %s", text, tc.want)
-		}
-	}
-}
-
+// TestParseRanks parses lists of nodes of the head.
 func TestParseRanks(t *testing.T) {
 	for list, want := range map[string][]int{
 		"1-3,7": {1, 2, 3, 7}, "0": {0}, "": nil, "x,2": {2}, "3-1": nil, "5-99": nil, "-1": nil, "0-7,0-7,0-7": {0, 1, 2, 3, 4, 5, 6, 7},
