@@ -348,31 +348,3 @@ func TestUnfitGPU(t *testing.T) {
 
 // mostEvents is the maximum number of events that a node of a small job reports.
 const mostEvents = 16
-
-// TestUnreadableEvents verifies that event records of a node that the head cannot read do not delay
-// the failure of that node.
-func TestUnreadableEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exec sleep 300")
-		// The head retries the read of a record for this long.
-		j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Minute })
-		cards := j.carded()
-		asked := new(signal.CallMeter)
-		j.configs[0].Access.Meter = asked
-		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-		pasts, err := json.Marshal(record.Event{Header: record.Header{Version: record.FormatVersion, Nonce: "another attempt's"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range mostEvents {
-			path := filepath.Join(j.run(), signal.NodesDir, signal.EventName(1, 2, n+1))
-			j.share.WriteFile(path, pasts)
-		}
-		before := asked.CallStats().Retries
-		cards[0].events <- xid(13, gpu.EffectApp) // makes the head list the events
-		j.until("that the head asks again for what it does not get", func() bool { return asked.CallStats().Retries > before })
-		cards[1].events <- xid(79, gpu.EffectFatal)
-		j.expect(75, 75)
-		j.blames(1, health.GPUFailed, 75)
-	})
-}

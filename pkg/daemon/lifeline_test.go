@@ -374,45 +374,6 @@ func TestCalm(t *testing.T) {
 	})
 }
 
-// TestBereft verifies that a worker no longer waits for the head if the head's host has closed the
-// peer link or the head has said goodbye; a link that broke may come back.
-func TestBereft(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name     string
-		story    func(*health.Links) // nil: there is no peer link
-		forsaken bool
-		want     bool
-	}{
-		{"no lifeline", nil, false, false},
-		{"no peer link, and nobody makes an end", nil, true, true},
-		{"never connected", func(*health.Links) {}, false, false},
-		{"connected", func(s *health.Links) { s.SetConnected(0, time.Now()) }, false, false},
-		{"connected, and nobody makes an end", func(s *health.Links) { s.SetConnected(0, time.Now()) }, true, true},
-		{"broken", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Broken) }, false, false},
-		{"closed", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Closed) }, false, true},
-		{"refused", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Refused) }, false, true},
-		{"left", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
-		{"closed, and back", func(s *health.Links) {
-			s.SetConnected(0, time.Now())
-			s.SetDisconnected(0, peerlink.Closed)
-			s.SetConnected(0, time.Now())
-		}, false, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := &worker{node: new(node)}
-			w.headGone.Store(tc.forsaken)
-			if tc.story != nil {
-				w.Links = health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
-				tc.story(w.Links)
-			}
-			if got := w.isHeadUnreachable(); got != tc.want {
-				t.Errorf("it is %t, want %t", got, tc.want)
-			}
-		})
-	}
-}
-
 // nobody ignores all events of a head's peer links.
 type nobody struct{}
 

@@ -7,19 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/memory"
 )
 
 // switches are files that the probes of processes look for.
@@ -93,104 +89,10 @@ func (r *run) kill(nodes ...int) {
 	})
 }
 
-// TestEndAfterUnready checks that the end of an instance counts although its readiness has changed
-// before: of a primary role, of an instance on several nodes that starts again, and at the orderly
-// end of the run.
-func TestEndAfterUnready(t *testing.T) {
-	s := newSwitches(t)
-	for _, name := range []string{"train", "pair", "serve"} {
-		s.set(name, true)
-	}
-	inBubble(t, 2, `
-  - {name: train, nodes: head, primary: true, command: train, ready: "file:`+s.dir+`/train"}
-  - {name: pair, nodes: all, nodes-per-instance: 2, endpoints: all, command: serve, ready: "file:`+s.dir+`/pair", restarts: {max: 1, backoff: 1s..1s}}
-  - {name: serve, nodes: all, command: serve, ready: "file:`+s.dir+`/serve"}
-`, func(r *run) {
-		r.openGate()
-		for _, name := range []string{"train", "pair", "serve"} {
-			s.flap(name)
-			s.set(name, false)
-		}
-		time.Sleep(12 * time.Second) // not ready is the last that is known of all
-		ended := r.awaitPrimaries()
-		r.exit("train.0.0.g0", 0)
-		r.exit("pair.0.1.g0", 3)
-		r.later()
-		s.set("pair", true)
-		r.later()
-		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusDone, roles.StatusReady, roles.StatusUnready, roles.StatusUnready}; !slices.Equal(got, want) {
-			t.Errorf("the states are %v, want %v", got, want)
-		}
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Error("the primary role has not ended")
-		}
-		began := time.Now()
-		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.head.StopInOrder(r.t.Context())
-		if took := time.Since(began); took > endSlack/2 {
-			t.Errorf("the end took %s", took)
-		}
-	})
-}
-
 // spareRun runs a test with nodes of which some are spares.
 func spareRun(t *testing.T, nodes, spares int, file string, test func(r *run)) {
 	t.Helper()
 	inBubbleOf(t, func(r *run) { r.spares = spares }, nodes, file, test)
-}
-
-// TestTwoLossesInOneInstance checks that an instance of which two nodes are lost does not start with
-// one spare, and does with two. The loss of its nodes is one loss.
-func TestTwoLossesInOneInstance(t *testing.T) {
-	const file = `
-  - {name: store, nodes: 1, command: serve}
-  - {name: pair, nodes: 4, nodes-per-instance: 2, command: serve, restarts: 3, require: {start: all, run: 1}}
-`
-	for spares, want := range map[int][]string{
-		0: nil, 1: nil, 2: {"pair.0.0.g1", "pair.0.1.g1"},
-	} {
-		for _, together := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%d spares, together %t", spares, together), func(t *testing.T) {
-				spareRun(t, 5+spares, spares, file, func(r *run) {
-					r.openGate()
-					losses := [][]int{{1, 2}}
-					if !together {
-						losses = [][]int{{1}, {2}}
-					}
-					r.kill(1, 2)
-					for _, nodes := range losses {
-						if !r.head.LoseNodes(nodes, false) {
-							t.Fatalf("the loss of %v was not tolerated", nodes)
-						}
-					}
-					time.Sleep(time.Minute)
-					restarted := slices.DeleteFunc(r.starts(), func(name string) bool { return strings.HasSuffix(name, ".g0") })
-					r.want("starts", restarted, want...)
-					status := roles.StatusLost
-					if want != nil {
-						status = roles.StatusReady
-					}
-					if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, status, roles.StatusReady}; !slices.Equal(got, want) {
-						t.Errorf("the states are %v, want %v", got, want)
-					}
-					// A spare that was not enough is left for the other instance, which is needed.
-					r.kill(3)
-					if goesOn := r.head.LoseNodes([]int{3}, false); goesOn != (spares == 1 || spares == 2) {
-						t.Errorf("the loss of a node of the last instance is tolerated: %t", goesOn)
-					}
-					time.Sleep(time.Minute)
-					if status := r.statuses()[2]; spares == 1 && status != roles.StatusReady {
-						t.Errorf("the last instance is %s", status)
-					}
-				})
-			})
-		}
-	}
 }
 
 // TestSpareWithLink checks that a spare without a peer link takes a place only if no other can.
@@ -212,91 +114,6 @@ func TestSpareWithLink(t *testing.T) {
 				time.Sleep(time.Minute)
 				if got := r.find("store.1.0.g1").node; got != want {
 					t.Errorf("it runs on %s, want %s", got, want)
-				}
-			})
-		})
-	}
-}
-
-// faultyPlan is a share on which the first plan with spares appears although it is reported as failed.
-type faultyPlan struct {
-	memory.Policy
-	hasFailed *atomic.Bool
-}
-
-func (p faultyPlan) Happened(what memory.Step, from, path string, dir, file *memory.File, fresh bool) error {
-	err := p.Policy.Happened(what, from, path, dir, file, fresh)
-	if err == nil && filepath.Base(path) == signal.PlanName(1) && p.hasFailed.CompareAndSwap(false, true) {
-		return syscall.EACCES // the call is not repeated
-	}
-	return err
-}
-
-// TestPlanThatSeemedToFail checks that the nodes of an instance know where the others are although the
-// plan with a spare has appeared when it was reported as failed, and the spare is lost before the plan
-// is published again.
-func TestPlanThatSeemedToFail(t *testing.T) {
-	hasFailed := new(atomic.Bool)
-	inBubbleOf(t, func(r *run) {
-		r.spares = 2
-		r.policy = func(plain memory.Policy) memory.Policy { return faultyPlan{plain, hasFailed} }
-	}, 5, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1, ports: {http: auto}}
-`, func(r *run) {
-		r.openGate()
-		r.kill(1, 3)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		for began := time.Now(); !hasFailed.Load() && time.Since(began) < time.Minute; {
-			time.Sleep(time.Millisecond)
-		}
-		if !hasFailed.Load() {
-			t.Fatal("no write has failed")
-		}
-		r.nodes[2].ControlWatch.NotifyChange() // it reads the plan
-		time.Sleep(50 * time.Millisecond)
-		if !r.head.LoseNodes([]int{3}, false) {
-			t.Fatal("the loss of the spare was not tolerated")
-		}
-		r.sleep(time.Minute)
-		if spare, other := r.find("pair.0.0.g1"), r.find("pair.0.1.g1"); spare.node != "n4" || other.env("BRINGUPD_INSTANCE_ADDRESS") != "10.0.0.5" {
-			t.Errorf("%s is the spare, and the other node knows %s", spare.node, other.env("BRINGUPD_INSTANCE_ADDRESS"))
-		}
-	})
-}
-
-// TestSpareIsLostWhileItTakesAPlace checks that the next spare takes a place if the one before is lost
-// while the plan in which it has the place is written.
-func TestSpareIsLostWhileItTakesAPlace(t *testing.T) {
-	for spares, want := range map[int]roles.InstanceStatus{1: roles.StatusLost, 2: roles.StatusReady} {
-		t.Run(fmt.Sprint(spares), func(t *testing.T) {
-			spareRun(t, 2+spares, spares, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: single, nodes: 1, command: serve, restarts: 1, require: {start: all, run: 0}}
-`, func(r *run) {
-				r.openGate()
-				r.kill(1, 2)
-				dead := r.fault
-				r.setFault(func(op signal.Op, path string) error {
-					if op == signal.OpRename && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
-						time.Sleep(10 * time.Second)
-					}
-					return dead(op, path)
-				})
-				for _, node := range []int{1, 2} {
-					if !r.head.LoseNodes([]int{node}, false) {
-						t.Fatalf("the loss of node %d was not tolerated", node)
-					}
-					time.Sleep(time.Second)
-				}
-				r.sleep(time.Minute)
-				if got := r.statuses()[1]; got != want {
-					t.Errorf("the instance is %s, want %s", got, want)
-				}
-				if spares == 2 && !slices.ContainsFunc(r.tasks, func(one *startedChild) bool { return one.node == "n3" }) {
-					t.Errorf("the second spare has started nothing: %v", r.starts())
 				}
 			})
 		})
@@ -334,69 +151,6 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 		r.mu.Unlock()
 		slices.Sort(started)
 		r.want("starts on the spare", started, "prepare.1.0.g0", "serve.1.0.g1", "train.3.0.g1")
-	})
-}
-
-// TestSpareWaitsForSilentNode checks that a spare takes the place of a node that has fallen silent
-// only when its processes cannot run any more, and that of one whose daemon has died at once.
-func TestSpareWaitsForSilentNode(t *testing.T) {
-	for _, how := range []string{"silent", "its link is reset", "dead"} {
-		t.Run(how, func(t *testing.T) {
-			spareRun(t, 3, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: serve, nodes: 1, command: serve, restarts: 1}
-`, func(r *run) {
-				r.openGate()
-				r.head.cfg.SilentDelay = 30 * time.Second
-				if how == "its link is reset" {
-					r.head.cfg.Links = health.NewLinks(health.LinksConfig{}, time.Now())
-					r.head.cfg.Links.SetConnected(1, time.Now())
-					r.head.cfg.Links.SetDisconnected(1, peerlink.Broken)
-				}
-				r.kill(1)
-				lost := time.Now()
-				if !r.head.LoseNodes([]int{1}, how == "silent") {
-					t.Fatal("the loss was not tolerated")
-				}
-				time.Sleep(time.Minute)
-				var orders []string // to the lost node, should it still run
-				if how != "dead" {
-					orders = append(orders, signal.LostName(1, 3))
-				}
-				r.want("orders", r.names(signal.ControlDir, signal.LostName(1, 3)), orders...)
-				took, grace := r.find("serve.0.0.g1").at.Sub(lost), 10*time.Second // by default
-				if (how != "dead") != (took >= 30*time.Second+grace) {
-					t.Errorf("the spare has started it after %s", took)
-				}
-			})
-		})
-	}
-}
-
-// TestLateExitOfLostNode checks that a spare starts an instance of a lost node although that had started
-// it again before, and given it up, which appears after the loss.
-func TestLateExitOfLostNode(t *testing.T) {
-	spareRun(t, 3, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: serve, nodes: 1, command: serve, restarts: 1}
-`, func(r *run) {
-		r.openGate()
-		r.head.cfg.SilentDelay = 30 * time.Second
-		if !r.head.LoseNodes([]int{1}, true) {
-			t.Fatal("the loss was not tolerated")
-		}
-		r.mark(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceReady})
-		r.later()
-		exit := record.InstanceExit{Failure: health.NewFailure(health.ServiceDied, "serve.0 died").Failure, Role: "serve"}
-		name := signal.InstanceName(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceExited}, 3)
-		<-r.nodes[1].Report(name, &exit, true)
-		r.sleep(time.Minute)
-		if cause := r.cause(); cause != nil {
-			t.Fatalf("the run has ended: %+v", cause)
-		}
-		if one := r.find("serve.0.0.g2"); one.node != "n2" {
-			t.Errorf("it runs on %s", one.node)
-		}
 	})
 }
 
@@ -520,43 +274,6 @@ func TestStallOfRestart(t *testing.T) {
 	})
 }
 
-// isWrite reports whether a call may change the share.
-func isWrite(op signal.Op) bool {
-	return op == signal.OpOpen || op == signal.OpWrite || op == signal.OpRename || op == signal.OpLink
-}
-
-// TestOrdersAreWrittenLater checks that orders, plans and lists that cannot be written are written
-// when the share takes them again.
-func TestOrdersAreWrittenLater(t *testing.T) {
-	spareRun(t, 4, 1, `
-  - {name: prepare, nodes: head, command: prepare, oneshot: true}
-  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 1s..1s}}
-  - {name: late, nodes: head, command: serve, after: [prepare]}
-  - {name: single, nodes: 1, command: serve, restarts: 1}
-`, func(r *run) {
-		r.openGate()
-		r.later()
-		r.kill(2)
-		dead := r.fault
-		r.setFault(func(op signal.Op, path string) error {
-			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/") {
-				return os.ErrPermission
-			}
-			return dead(op, path)
-		})
-		r.exit("prepare.0.0.g0", 0)
-		r.exit("pair.0.1.g0", 1)
-		if !r.head.LoseNodes([]int{2}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		time.Sleep(20 * time.Second)
-		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "prepare.0.0.g0", "single.0.0.g0")
-		r.setFault(dead)
-		time.Sleep(20 * time.Second)
-		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
-	})
-}
-
 // TestNothingStartsWhileEnding checks that what is due when the run begins to end does not start
 // any more: instances after their back-off, one whose place a spare would take, and a role whose
 // predecessor ends.
@@ -636,5 +353,100 @@ func TestReadinessOfSeveralProcesses(t *testing.T) {
 		want("the second is unready again", all.update(1, false), 3)
 		all.forget(1)
 		want("the second has ended", all.update(0, true), 4)
+	})
+}
+
+// TestTwoLossesInOneInstance checks that an instance of which two nodes are lost does not start with one
+// spare, which is left for another instance.
+func TestTwoLossesInOneInstance(t *testing.T) {
+	spareRun(t, 6, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: pair, nodes: 4, nodes-per-instance: 2, command: serve, restarts: 3, require: {start: all, run: 1}}
+`, func(r *run) {
+		r.openGate()
+		r.kill(1, 2, 3)
+		for _, node := range []int{1, 2, 3} {
+			if !r.head.LoseNodes([]int{node}, false) {
+				t.Fatalf("the loss of node %d was not tolerated", node)
+			}
+		}
+		r.sleep(time.Minute)
+		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady}
+		if got := r.statuses(); !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+	})
+}
+
+// isWrite reports whether a call may change the share.
+func isWrite(op signal.Op) bool {
+	return op == signal.OpOpen || op == signal.OpWrite || op == signal.OpRename || op == signal.OpLink
+}
+
+// TestSpareIsLostWhileItTakesAPlace checks that the next spare takes a place if the one before is lost
+// while the plan in which it has the place is written.
+func TestSpareIsLostWhileItTakesAPlace(t *testing.T) {
+	for spares, want := range map[int]roles.InstanceStatus{1: roles.StatusLost, 2: roles.StatusReady} {
+		t.Run(fmt.Sprint(spares), func(t *testing.T) {
+			spareRun(t, 2+spares, spares, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: single, nodes: 1, command: serve, restarts: 1, require: {start: all, run: 0}}
+`, func(r *run) {
+				r.openGate()
+				r.kill(1, 2)
+				dead := r.fault
+				r.setFault(func(op signal.Op, path string) error {
+					if op == signal.OpRename && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
+						time.Sleep(10 * time.Second)
+					}
+					return dead(op, path)
+				})
+				for _, node := range []int{1, 2} {
+					if !r.head.LoseNodes([]int{node}, false) {
+						t.Fatalf("the loss of node %d was not tolerated", node)
+					}
+					time.Sleep(time.Second)
+				}
+				r.sleep(time.Minute)
+				if got := r.statuses()[1]; got != want {
+					t.Errorf("the instance is %s, want %s", got, want)
+				}
+				if spares == 2 && !slices.ContainsFunc(r.tasks, func(one *startedChild) bool { return one.node == "n3" }) {
+					t.Errorf("the second spare has started nothing: %v", r.starts())
+				}
+			})
+		})
+	}
+}
+
+// TestOrdersAreWrittenLater checks that orders, plans and lists that cannot be written are written
+// when the share takes them again.
+func TestOrdersAreWrittenLater(t *testing.T) {
+	spareRun(t, 4, 1, `
+  - {name: prepare, nodes: head, command: prepare, oneshot: true}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 1s..1s}}
+  - {name: late, nodes: head, command: serve, after: [prepare]}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		r.kill(2)
+		dead := r.fault
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/") {
+				return os.ErrPermission
+			}
+			return dead(op, path)
+		})
+		r.exit("prepare.0.0.g0", 0)
+		r.exit("pair.0.1.g0", 1)
+		if !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		time.Sleep(20 * time.Second)
+		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "prepare.0.0.g0", "single.0.0.g0")
+		r.setFault(dead)
+		time.Sleep(20 * time.Second)
+		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
 	})
 }

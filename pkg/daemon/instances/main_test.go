@@ -67,7 +67,6 @@ type run struct {
 	began  time.Time
 	spares int         // how many of the nodes are spares: the last ones
 	listen bool        // endpoints are listed when a test says that their processes listen
-	full   atomic.Bool // the share has no room for files
 	isDead atomic.Bool // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
@@ -218,7 +217,7 @@ func (r *run) access() signal.Access {
 	if r.policy != nil {
 		client.Policy = r.policy(client.Policy)
 	}
-	return signal.Access{FS: fullShare{client, &r.full}, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+	return signal.Access{FS: client, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
 }
 
 // faultyCalls makes the calls to the share fail as the run says.

@@ -308,25 +308,16 @@ func TestStopOfUnreadyProcess(t *testing.T) {
 // TestAlive checks that an instance whose alive probe fails for too long is stopped and started
 // again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
 func TestAlive(t *testing.T) {
-	dir := t.TempDir()
-	touch := func(name string, there bool) {
-		path := filepath.Join(dir, name)
-		_ = os.Remove(path)
-		if there {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	touch("alive", true)
-	touch("ready", true)
+	s := newSwitches(t)
+	s.set("alive", true)
+	s.set("ready", true)
 	inBubble(t, 1, `
   - name: server
     nodes: 1
     command: serve
     restarts: 1
-    ready: file:`+dir+`/ready
-    alive: {probe: "file:`+dir+`/alive", after: 20s}
+    ready: file:`+s.dir+`/ready
+    alive: {probe: "file:`+s.dir+`/alive", after: 20s}
 `, func(r *run) {
 		r.openGate()
 		r.later()
@@ -335,26 +326,26 @@ func TestAlive(t *testing.T) {
 			t.Errorf("the endpoints are %q", got)
 		}
 		// Not ready for a while.
-		touch("ready", false)
+		s.set("ready", false)
 		time.Sleep(12 * time.Second)
 		if got := r.read(file); got != "" {
 			t.Errorf("the endpoints are %q although the probe fails", got)
 		}
-		touch("ready", true)
+		s.set("ready", true)
 		time.Sleep(12 * time.Second)
 		if got := r.read(file); got != "10.0.0.1:20000\n" {
 			t.Errorf("the endpoints are %q although the probe succeeds again", got)
 		}
 		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.ready.000002", "0000.i0000.g0.unready.000001")
 		// It fails for less than its limit, and then for longer.
-		touch("alive", false)
+		s.set("alive", false)
 		time.Sleep(15 * time.Second)
-		touch("alive", true)
+		s.set("alive", true)
 		time.Sleep(15 * time.Second)
 		r.want("starts", r.starts(), "server.0.0.g0")
-		touch("alive", false)
+		s.set("alive", false)
 		time.Sleep(27 * time.Second)
-		touch("alive", true)
+		s.set("alive", true)
 		r.later()
 		r.want("starts", r.starts(), "server.0.0.g0", "server.0.0.g1")
 	})
@@ -389,37 +380,6 @@ func (r *run) newestLive() (newest int) {
 	return newest
 }
 
-// TestLiveListBeforeGate checks that the ready instances of a role are known to the roles that start
-// after it, and to those that do not but wait for them, as a router does.
-func TestLiveListBeforeGate(t *testing.T) {
-	for name, other := range map[string]string{
-		"after it":  "{name: client, nodes: all, after: [server], command: ask}",
-		"beside it": "{name: router, nodes: all, command: route, ready: \"file:/nothing/there\"}",
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			inBubble(t, 2, `
-  - {name: server, nodes: all, command: serve, ready: "file:`+dir+`/$BRINGUPD_ROLE_INDEX"}
-  - `+other+`
-`, func(r *run) {
-				for index, want := range []int{0, 2} {
-					if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(index)), nil, 0o600); err != nil {
-						t.Error(err)
-					}
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					for _, node := range r.nodes {
-						content, _ := os.ReadFile(filepath.Join(node.environment.endpointsDir, "server"))
-						if got := strings.Count(string(content), "\n"); got != want {
-							t.Errorf("%d endpoints are known with %d of 2 instances, want %d", got, index+1, want)
-						}
-					}
-				}
-			})
-		})
-	}
-}
-
 // TestListsOfNodesThatWait checks that before the gate a node reads lists while one of its instances is
 // not ready, or has not ended if it is a oneshot, and none that it does not need.
 func TestListsOfNodesThatWait(t *testing.T) {
@@ -440,35 +400,6 @@ func TestListsOfNodesThatWait(t *testing.T) {
 			if got := r.read(filepath.Join(r.nodes[node].environment.endpointsDir, "server")); got != want {
 				t.Errorf("the endpoints are %q on node %d, want %q", got, node, want)
 			}
-		}
-	})
-}
-
-// TestListIsPublishedAgain checks that a list that cannot be written is written when the share takes
-// it again, although nothing else changes.
-func TestListIsPublishedAgain(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: server, nodes: all, command: serve, ports: {http: auto}, require: {start: all, run: 1}}
-`, func(r *run) {
-		r.openGate()
-		r.later()
-		tries := 0
-		r.setFault(func(op signal.Op, path string) error {
-			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/.live.") {
-				tries++
-				return syscall.ENOSPC
-			}
-			return nil
-		})
-		r.exit("server.1.0.g0", 1)
-		r.sleep(10 * time.Second)
-		if tries < 5 || tries > 20 {
-			t.Errorf("it was tried %d times in 10 s", tries)
-		}
-		r.setFault(nil)
-		r.later()
-		if got := r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")); got != "10.0.0.1:20000\n" {
-			t.Errorf("the endpoints are %q", got)
 		}
 	})
 }
@@ -512,25 +443,17 @@ func TestLostStepMember(t *testing.T) {
 		r.openGate()
 		r.want("starts", r.starts(), "judge.0.0.g0", "judge.1.0.g0", "server.0.0.g0", "server.1.0.g0")
 		r.want("names", r.names(signal.NodesDir, ".ready"), "0000.i0000.g0.ready", "0000.i0002.g0.ready", "0001.i0001.g0.ready", "0001.i0003.g0.ready")
-		status := func() (all []roles.InstanceStatus) {
-			r.head.mu.Lock()
-			defer r.head.mu.Unlock()
-			for _, state := range r.head.instances {
-				all = append(all, state.Status)
-			}
-			return all
-		}
 		judgeOf1 := record.MemberIndex(1, 1, 2)
 		if !r.head.LoseNodes([]int{judgeOf1}, false) {
 			t.Fatal("the loss of one judge was not tolerated")
 		}
-		if got, want := status(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusReady}; !slices.Equal(got, want) {
+		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusReady}; !slices.Equal(got, want) {
 			t.Errorf("the states are %v, want %v", got, want)
 		}
 		if !r.head.LoseNodes([]int{1}, false) {
 			t.Fatal("the loss of one server was not tolerated")
 		}
-		if got, want := status(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusLost}; !slices.Equal(got, want) {
+		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusLost}; !slices.Equal(got, want) {
 			t.Errorf("the states are %v, want %v", got, want)
 		}
 		if r.head.LoseNodes([]int{record.MemberIndex(0, 1, 2)}, false) {

@@ -25,39 +25,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestRequeueNeedsLauncher verifies that no requeue is announced by a launcher that has none.
-func TestRequeueNeedsLauncher(t *testing.T) {
-	cfg := deps.Config{Config: config.Config{
-		Identity: launcher.Identity{Launcher: launcher.LauncherLocal, Size: 1},
-		After:    config.PostRun{Requeue: config.RequeueConfig{OnFailure: true, Most: 3}},
-	}}
-	cause := health.NewFailure(health.PeerLost, "a node is lost")
-	end := restart.Decide(&cfg, &lifecycle.Outcome{Cause: &cause.Failure}, false)
-	if end.Requeue == nil || end.Requeue.Wanted || end.Requeue.Reason == "" {
-		t.Errorf("the decision is %+v", end.Requeue)
-	}
-}
-
-// TestDriverWithoutProgress verifies that a driver that fails again and again without a step more
-// is not started again.
-func TestDriverWithoutProgress(t *testing.T) {
-	cfg := deps.Config{Config: config.Config{
-		Identity: launcher.Identity{Size: 1, Attempt: 1},
-		After: config.PostRun{Restarts: 9, Rules: config.RestartRules{
-			On: config.RestartOnAny,
-		}},
-	}}
-	for _, gained := range []bool{false, true} {
-		failed := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: 3}
-		err := restart.ReplaceDriverEnd(&cfg, failed, func() *record.Progress {
-			return &record.Progress{MaxStep: 7, Gained: gained}
-		})
-		if _, restarts := errors.AsType[*health.Failure](err); restarts != gained {
-			t.Errorf("steps were gained: %t, got %v", gained, err)
-		}
-	}
-}
-
 // TestDecide verifies what the facts about the end of an attempt change in the decision on another
 // one.
 func TestDecide(t *testing.T) {

@@ -156,39 +156,6 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestDriver verifies that the steps of a driver are those of the job, also over a restart.
-func TestDriver(t *testing.T) {
-	m := New(Config{Size: 1, Attempt: 1, Before: &record.Progress{MaxStep: 12, Reports: 12, Stride: 1}, Earlier: time.Hour})
-	if m.WatchLines("driver") != nil {
-		t.Error("lines are watched without an expression")
-	}
-	m.ReportStep(driverRank, 11)
-	p := m.Summary()
-	if p == nil || p.Step != 11 || p.MaxStep != 12 || p.Gained || len(p.Lost) != 1 || p.Lost[0].Steps != 2 || p.Slowest != nil || p.Elapsed < time.Hour {
-		t.Errorf("the progress is %+v", p)
-	}
-	m.ReportStep(driverRank, 13)
-	if p := m.Summary(); !p.Gained || p.MaxStep != 13 {
-		t.Errorf("the progress is %+v", p)
-	}
-}
-
-// TestRanksOfOneNode verifies that ranks are compared with each other if there is only one node.
-func TestRanksOfOneNode(t *testing.T) {
-	m := New(Config{Size: 1})
-	for rank, step := range []float64{5, 7, 7} {
-		m.ReportStep(rank, step)
-	}
-	if p := m.Summary(); p.Slowest == nil || *p.Slowest != (record.SlowestRank{Rank: 0, Step: 5, Median: 7, Count: 3}) {
-		t.Errorf("the progress is %+v", p)
-	}
-	for child, want := range map[string]float64{"rank 0": 5, "rank 2": 7, "rank 3": -1, "driver": -1, "worker": -1} {
-		if step, known := m.LastStep(child); known != (want >= 0) || known && step != want {
-			t.Errorf("the step of %s is %v (%v)", child, step, known)
-		}
-	}
-}
-
 func TestPublishPause(t *testing.T) {
 	for _, tc := range []struct {
 		size          int

@@ -15,8 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-
-	"github.com/bringupd/bringupd/internal/files"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,38 +98,6 @@ func TestFileLivesWithItsDaemon(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("this is left: %v", left)
-	}
-}
-
-// TestFileIsSeenWhole verifies that a reader sees a complete file while it is rewritten.
-func TestFileIsSeenWhole(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.prom")
-	texts := [2]string{strings.Repeat("a\n", 1<<15), strings.Repeat("b\n", 1<<16)}
-	if err := files.ReplaceFile(path, []byte(texts[0]), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	written := make(chan error, 1)
-	go func() {
-		var err error
-		for i := range 50 {
-			err = errors.Join(err, files.ReplaceFile(path, []byte(texts[i%2]), 0o644))
-		}
-		written <- err
-	}()
-	for {
-		data, err := os.ReadFile(path)
-		if err != nil || string(data) != texts[0] && string(data) != texts[1] {
-			t.Fatalf("saw %d bytes: %v", len(data), err)
-		}
-		select {
-		case err := <-written:
-			if err != nil {
-				t.Error(err)
-			}
-			return
-		default:
-		}
 	}
 }
 
@@ -237,42 +203,5 @@ func TestEndpoint(t *testing.T) {
 	if conn, err := net.Dial("tcp", e.listener.Addr().String()); err == nil {
 		_ = conn.Close()
 		t.Error("it listens still")
-	}
-}
-
-// TestEndpointWithIdleConnections verifies that idle connections, in any number, are bounded and do
-// not block other clients.
-func TestEndpointWithIdleConnections(t *testing.T) {
-	e, err := StartEndpoint("127.0.0.1:0", tells("up\n").source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	const idle = 3 * maxConnections
-	var dropped atomic.Int64
-	for range idle {
-		conn, err := net.Dial("tcp", e.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		go func() {
-			_, _ = io.Copy(io.Discard, conn)
-			dropped.Add(1)
-		}()
-	}
-	began := time.Now()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Get(e.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if text, err := io.ReadAll(answer.Body); string(text) != "up\n" {
-		t.Errorf("read %q: %v", text, err)
-	}
-	until(t, "the oldest dropped", func() bool { return dropped.Load() >= idle-maxConnections })
-	if took := time.Since(began); took >= requestTimeout/2 {
-		t.Errorf("they were dropped after %s, when their time was over", took)
 	}
 }
