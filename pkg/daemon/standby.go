@@ -252,7 +252,7 @@ func (n *node) describeForFramework(f framework.Framework, place *membership.Slo
 		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size,
 		LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address.Address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs,
-		MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
+		MaxMemory:    framework.GrantedMemory(n.cfg.Environ),
 		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
 	env, err := n.privateDir.WriteCredentials(f, self, n.Dir.DeriveSecret(f.Name()))

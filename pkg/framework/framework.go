@@ -29,7 +29,6 @@ type Node struct {
 	// NVLinkDomain is the UUID of the NVLink fabric that the node's GPUs share with other nodes. It is
 	// empty if there is none.
 	NVLinkDomain string
-	SharesHost   bool // other daemons of this job run on the same host
 	Environ      []string
 }
 

@@ -13,11 +13,7 @@ func (r Cluster) WarnIfOpen(ctx context.Context, head framework.Node, endpoint f
 	if findAuthToken(head.Environ) == "" {
 		return // the user wants open access
 	}
-	err := withGCSClient(endpoint.Address, "", func(gcs *gcsClient) error {
-		_, err := gcs.nodeTable(ctx, "none")
-		return err
-	})
-	if err == nil {
+	if _, err := (gcsServer{address: endpoint.Address}).nodeTable(ctx, "none"); err == nil {
 		tell("anyone who can connect to Ray at " + endpoint.Address +
 			" can run programs as you: this version of Ray does not check tokens (2.52 and later do)")
 	}

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
@@ -21,7 +20,7 @@ func memoryFlags(node framework.Node, extra framework.Arguments) framework.Argum
 	}
 	var shm unix.Statfs_t
 	_ = unix.Statfs("/dev/shm", &shm) // on failure, the size is 0
-	store := storeSize(node.MaxMemory, node.Environ, int64(shm.Blocks)*shm.Bsize)
+	store := storeSize(node.MaxMemory, int64(shm.Blocks)*shm.Bsize)
 	flags := framework.Arguments{objectStoreFlag + "=" + strconv.FormatInt(store, 10)}
 	if given, has := extra.LastValue(objectStoreFlag); has {
 		store, _ = strconv.ParseInt(given, 10, 64) // Ray reports an invalid number
@@ -42,18 +41,9 @@ const (
 	minSlowStoreBytes = 10e9 // up to this size Ray accepts a store that does not fit into /dev/shm
 )
 
-// storeSize returns the size of the object store that Ray would choose with so much memory, with a
-// /dev/shm of shm bytes.
-func storeSize(memory int64, environ []string, shm int64) int64 {
-	setting := func(name string, rays float64) float64 {
-		given, _ := envlist.Lookup(environ, name)
-		if users, err := strconv.ParseFloat(given, 64); err == nil && users > 0 {
-			return users
-		}
-		return rays
-	}
-	part := min(1, setting("RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", storeFraction))
-	maxSize := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", maxStoreBytes)
-	size := min(part*float64(memory), maxSize, max(minSlowStoreBytes, shmFraction*float64(shm)))
+// storeSize returns the size of the object store that Ray would choose by default with so much
+// memory, with a /dev/shm of shm bytes.
+func storeSize(memory, shm int64) int64 {
+	size := min(storeFraction*float64(memory), maxStoreBytes, max(minSlowStoreBytes, shmFraction*float64(shm)))
 	return max(int64(size), minStoreBytes)
 }

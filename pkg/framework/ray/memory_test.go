@@ -50,19 +50,15 @@ func TestStoreSize(t *testing.T) {
 	const gb = 1_000_000_000
 	for name, tc := range map[string]struct {
 		memory, shm int64
-		environ     []string
 		want        int64
 	}{
-		"a part":              {100 * gb, 50 * gb, nil, 30 * gb},
-		"the user's part":     {100 * gb, 80 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION=0.5"}, 50 * gb},
-		"no part":             {100 * gb, 80 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION=half"}, 30 * gb},
-		"no more than Ray's":  {2000 * gb, 1000 * gb, nil, 200 * gb},
-		"the user's most":     {2000 * gb, 1000 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=400000000000"}, 400 * gb},
-		"no more than in shm": {1000 * gb, 100 * gb, nil, 95 * gb},
-		"a small shm":         {1000 * gb, 0, nil, 10 * gb},
-		"no less than Ray's":  {gb / 10, 50 * gb, nil, 75 << 20},
+		"a part":              {100 * gb, 50 * gb, 30 * gb},
+		"no more than Ray's":  {2000 * gb, 1000 * gb, 200 * gb},
+		"no more than in shm": {1000 * gb, 100 * gb, 95 * gb},
+		"a small shm":         {1000 * gb, 0, 10 * gb},
+		"no less than Ray's":  {gb / 10, 50 * gb, 75 << 20},
 	} {
-		if got := storeSize(tc.memory, tc.environ, tc.shm); got != tc.want {
+		if got := storeSize(tc.memory, tc.shm); got != tc.want {
 			t.Errorf("%s: it is %d, want %d", name, got, tc.want)
 		}
 	}

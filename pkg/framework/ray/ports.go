@@ -2,7 +2,6 @@ package ray
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -12,9 +11,7 @@ import (
 var portFlags = []struct {
 	name, what string // the flag, and the listener
 	ofHead     bool   // only on the head
-	// reserved is the port that Ray assumes on every node, even on a worker, which never opens it. It
-	// conflicts with other flags nevertheless.
-	reserved int
+	usual      int    // the port without the flag; 0: the kernel picks one
 }{
 	{"--port", "Ray's GCS", true, 0},
 	{clientPortFlag, "the Ray Client server", true, 10001},
@@ -32,38 +29,15 @@ const (
 	clientPortFlag    = "--ray-client-server-port"
 )
 
-// fixedPorts returns the fixed ports on which a start with these flags will listen. It returns an
-// error if two of them are the same, or one is in the range of the worker processes. Ray would fail
-// then, too, after a second and with a traceback.
-func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
-	low, err := flags.PortValue("--min-worker-port", 0) // 0: the kernel picks the workers' ports
-	if err != nil {
-		return nil, err
-	}
-	high, err := flags.PortValue("--max-worker-port", 0)
-	if err != nil {
-		return nil, err
-	}
-	holder := map[int]string{}
-	var ports []framework.Port
+// fixedPorts returns the fixed ports on which a start with these flags will listen.
+func fixedPorts(flags framework.Arguments) (ports []framework.Port, err error) {
 	for _, known := range portFlags {
-		number, err := flags.PortValue(known.name, known.reserved)
+		number, err := flags.PortValue(known.name, known.usual)
 		if err != nil {
 			return nil, err
 		}
-		if number == 0 {
-			continue
-		}
-		if other, taken := holder[number]; taken {
-			return nil, fmt.Errorf("cannot use port %d for both %s and %s: choose another one "+
-				"(Ray reserves 10001 and 8265, also on workers)", number, other, known.name)
-		}
-		if low > 0 && low <= number && number <= high {
-			return nil, fmt.Errorf("cannot use port %d for %s: it is in the range of the worker "+
-				"processes, %d to %d", number, known.name, low, high)
-		}
-		holder[number] = known.name
-		if !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags)) {
+		isUsed := !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags))
+		if number != 0 && isUsed {
 			ports = append(ports, framework.Port{Name: known.what, Number: number})
 		}
 	}
@@ -85,21 +59,4 @@ func dashboardURL(node framework.Node, flags framework.Arguments) string {
 	port, _ := flags.LastValue(dashboardPortFlag)
 	// Ray's defaults
 	return framework.DashboardURL(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265"))
-}
-
-// checkSharedHost returns an error if every raylet of the host would need the same fixed port.
-func checkSharedHost(flags framework.Arguments) error {
-	perNode := []string{"--min-worker-port", "--max-worker-port"}
-	for _, known := range portFlags {
-		if !known.ofHead {
-			perNode = append(perNode, known.name)
-		}
-	}
-	for _, name := range perNode {
-		if number, err := flags.PortValue(name, 0); err != nil || number != 0 {
-			return fmt.Errorf("cannot use %s=%d for several nodes on one host: omit it, and the "+
-				"kernel picks free ports", name, number)
-		}
-	}
-	return nil
 }

@@ -2,27 +2,21 @@ package ray
 
 import (
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
-//go:generate go run -C ../../../tools ./genproto ../pkg/framework/ray/gcs.proto
-
-const (
-	kvGetMethod    = "/ray.rpc.InternalKVGcsService/InternalKVGet"
-	nodeInfoMethod = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
-)
+// The numbers of fields below are those of Ray's src/ray/protobuf/gcs.proto and gcs_service.proto.
+// They are fixed for as long as Ray wants its own versions to understand each other.
 
 // tableEntry is a node in Ray's node table.
 type tableEntry struct {
-	ID          string // hexadecimal; a raylet that starts again has another one
 	Name        string // the value of --node-name
 	Host        string
 	Address     string
@@ -34,47 +28,107 @@ type tableEntry struct {
 }
 
 func compareNameAndStart(a, b tableEntry) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS))
 }
 
 // errInvalidMessage is the error of a message that is truncated or invalid.
 var errInvalidMessage = errors.New("not a protocol buffer")
 
-// parseMessage parses a message, and skips fields that are not needed.
-func parseMessage(b []byte, into proto.Message) error {
-	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, into) != nil {
-		return errInvalidMessage
+// protoField is a field of a message. It has data or a value, according to its type.
+type protoField struct {
+	number protowire.Number
+	data   []byte
+	value  uint64
+}
+
+// eachField calls take for each field of a message, until it returns an error.
+func eachField(b []byte, take func(protoField) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errInvalidMessage
+		}
+		b = b[n:]
+		field := protoField{number: number}
+		switch kind {
+		case protowire.BytesType:
+			field.data, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			field.value, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			field.value, n = protowire.ConsumeFixed64(b)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, b)
+		}
+		if n < 0 {
+			return errInvalidMessage
+		}
+		b = b[n:]
+		if err := take(field); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// parseSession returns the session's name, or an error if the GCS has none yet.
-func parseSession(b []byte) (string, error) {
-	var reply InternalKVGetReply
-	err := parseReply(b, &reply)
-	if err == nil && len(reply.Value) == 0 {
-		err = errors.New("it has no session yet")
-	}
-	return string(reply.Value), err
+// eachReplyField is like eachField for a reply, whose first field is its status.
+func eachReplyField(b []byte, take func(protoField) error) error {
+	return eachField(b, func(f protoField) error {
+		if f.number == 1 {
+			return parseStatus(f.data)
+		}
+		return take(f)
+	})
 }
 
-// parseReply parses a reply. A status other than success is an error.
-func parseReply(b []byte, into interface {
-	proto.Message
-	GetStatus() *GcsStatus
-}) error {
-	err := parseMessage(b, into)
-	if status := into.GetStatus(); err == nil && status.GetCode() != 0 {
-		err = fmt.Errorf("%s (code %d)", shortenText(status.Message), status.Code)
+// parseStatus returns an error for any status other than success.
+func parseStatus(b []byte) error {
+	var code int32
+	var message string
+	err := eachField(b, func(f protoField) error {
+		switch f.number {
+		case 1:
+			code = int32(f.value)
+		case 2:
+			message = shortenText(f.data)
+		}
+		return nil
+	})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s (code %d)", message, code)
 	}
 	return err
 }
 
-// newNodesRequest returns a request for all nodes, or for those with these names.
-func newNodesRequest(names []string) *GetAllNodeInfoRequest {
-	request := &GetAllNodeInfoRequest{}
+// appendBytes appends a field to a message.
+func appendBytes[T string | []byte](message []byte, number protowire.Number, data T) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(message, number, protowire.BytesType), []byte(data))
+}
+
+// newSessionRequest returns a request for the key with the session's name.
+func newSessionRequest() []byte {
+	return appendBytes(appendBytes(nil, 1, "session_name"), 2, "session")
+}
+
+// parseSession returns the session's name, or an error if the GCS has none yet.
+func parseSession(b []byte) (name string, err error) {
+	err = eachReplyField(b, func(f protoField) error {
+		if f.number == 2 {
+			name = string(f.data)
+		}
+		return nil
+	})
+	if err == nil && name == "" {
+		err = errors.New("it has no session yet")
+	}
+	return name, err
+}
+
+// newNodesRequest returns a request for all nodes, or for those with these names. A Ray without
+// selectors returns all nodes.
+func newNodesRequest(names []string) (request []byte) {
 	for _, name := range names {
-		request.NodeSelectors = append(request.NodeSelectors, &GetAllNodeInfoRequest_NodeSelector{NodeName: name})
+		request = appendBytes(request, 2, appendBytes(nil, 2, name))
 	}
 	return request
 }
@@ -85,74 +139,89 @@ const maxTableNodes = gcsReplyLimit / 512
 
 // parseNodesReply returns the node table, sorted by name and then by start. The GCS keeps dead
 // nodes for a while.
-func parseNodesReply(b []byte) ([]tableEntry, error) {
-	if countNodes(b) > maxTableNodes {
-		return nil, fmt.Errorf("more than %d nodes", maxTableNodes)
-	}
-	var reply GetAllNodeInfoReply
-	if err := parseReply(b, &reply); err != nil {
+func parseNodesReply(b []byte) (nodes []tableEntry, err error) {
+	err = eachReplyField(b, func(f protoField) error {
+		switch {
+		case f.number != 2:
+			return nil
+		case len(nodes) == maxTableNodes:
+			return fmt.Errorf("more than %d nodes", maxTableNodes)
+		}
+		node, err := parseNode(f.data)
+		nodes = append(nodes, node)
+		return err
+	})
+	if err != nil {
 		return nil, err
-	}
-	var nodes []tableEntry
-	for _, node := range reply.NodeInfoList {
-		nodes = append(nodes, tableEntry{
-			ID:   hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]),
-			Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
-			Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort),
-			Alive:     node.State == GcsNodeInfo_ALIVE,
-			Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
-		})
 	}
 	slices.SortStableFunc(nodes, compareNameAndStart)
 	return nodes, nil
 }
 
-// countNodes counts the nodes of a reply before any is allocated. If the reply is invalid, parse
-// reports it.
-func countNodes(b []byte) (count int) {
-	for len(b) > 0 {
-		field, _, n := protowire.ConsumeField(b)
-		if n < 0 {
-			break
+func parseNode(b []byte) (tableEntry, error) {
+	node := tableEntry{Alive: true, Resources: map[string]float64{}}
+	err := eachField(b, func(f protoField) error {
+		switch f.number {
+		case 2:
+			node.Address = shortenText(f.data)
+		case 5:
+			node.Port = int(int32(f.value))
+		case 7:
+			node.Alive = f.value == 0
+		case 8:
+			node.Host = shortenText(f.data)
+		case 11:
+			return addResource(node.Resources, f.data)
+		case 12:
+			node.Name = shortenText(f.data)
+		case 23:
+			node.StartedMS = f.value
+		case 29:
+			return eachField(f.data, func(f protoField) error {
+				if f.number == 2 {
+					node.DeathReason = shortenText(f.data)
+				}
+				return nil
+			})
 		}
-		if field == 2 {
-			count++
+		return nil
+	})
+	return node, err
+}
+
+// addResource adds an entry of the map of a node's resources.
+func addResource(resources map[string]float64, entry []byte) error {
+	var name string
+	var amount float64
+	err := eachField(entry, func(f protoField) error {
+		switch f.number {
+		case 1:
+			name = shortenText(f.data)
+		case 2:
+			amount = math.Float64frombits(f.value)
 		}
-		b = b[n:]
-	}
-	return count
+		return nil
+	})
+	resources[name] = amount
+	return err
 }
 
 // shortenText shortens a text for a message.
-func shortenText(text string) string {
+func shortenText(text []byte) string {
 	const longest = 1 << 10
-	return strings.ToValidUTF8(text[:min(len(text), longest)], "�")
-}
-
-// deathReasons are Ray's terms for the reasons of a node's death.
-var deathReasons = map[int32]string{
-	1: "terminated as requested",
-	2: "terminated unexpectedly",
-	3: "preempted by the autoscaler",
-	4: "idle, terminated by the autoscaler",
-}
-
-func formatDeathReason(death *NodeDeathInfo) string {
-	kind, message := deathReasons[death.GetReason()], shortenText(death.GetReasonMessage())
-	if kind == "" || message == "" {
-		return kind + message
-	}
-	return kind + ": " + message
+	return strings.ToValidUTF8(string(text[:min(len(text), longest)]), "�")
 }
 
 // parseHealth returns no error if the response of a health check is SERVING.
 func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
-	var reply grpc_health_v1.HealthCheckResponse
-	if err := parseMessage(b, &reply); err != nil {
-		return 0, err
+	err = eachField(b, func(f protoField) error {
+		if f.number == 1 {
+			state = grpc_health_v1.HealthCheckResponse_ServingStatus(f.value)
+		}
+		return nil
+	})
+	if err == nil && state != grpc_health_v1.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("its health state is %d, expected 1 (SERVING)", state)
 	}
-	if reply.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		err = fmt.Errorf("its health state is %d, expected 1 (SERVING)", reply.Status)
-	}
-	return reply.Status, err
+	return state, err
 }

@@ -173,13 +173,11 @@ func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint
 		wanted[i] = expectedNode{TeamIndex: m.NodeIndex, Host: m.Host,
 			Name: framework.NodeName(head.RunName, m.NodeIndex)}
 	}
-	return withGCSClient(endpoint.Address, findAuthToken(head.Environ), func(gcs *gcsClient) error {
-		nodes, err := gcs.nodeTable(ctx)
-		if err != nil {
-			return err
-		}
-		return compareMembers(wanted, nodes)
-	})
+	nodes, err := gcsServer{endpoint.Address, findAuthToken(head.Environ)}.nodeTable(ctx)
+	if err != nil {
+		return err
+	}
+	return compareMembers(wanted, nodes)
 }
 
 const programName = "ray"
@@ -217,9 +215,6 @@ func (r Cluster) newService(
 	}
 	flags := framework.Arguments(argv[2:])
 	ports, err := fixedPorts(flags)
-	if err == nil && node.SharesHost {
-		err = checkSharedHost(flags)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -227,18 +222,14 @@ func (r Cluster) newService(
 	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host,
 		Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
 	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
-	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
-	explain := func() []string { return failureLines(node.TempDir) }
-	if !place.HasFlag("--head") {
-		explain = func() []string { return append(at.versionLines(programName, env), failureLines(node.TempDir)...) }
-	}
+	at := readinessCheck{gcs: gcsServer{endpoint.Address, findAuthToken(env)}, tempDir: node.TempDir, ownNode: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
 		WarmCommand: func() []string { return warmCommand(programName, env) },
 		WarmInput:   encodeStartOrder(argv, args),
 		ExitDetection: framework.ExitDetection{
 			VitalProcesses: []string{"gcs_server", "raylet"}, // ray start checks them once a second
-			ExplainExit:    explain,
+			ExplainExit:    func() []string { return failureLines(node.TempDir) },
 			IsStopCommand:  isStopCommand,
 			IsNoise:        isStateDump,
 		},

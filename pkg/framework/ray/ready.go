@@ -15,9 +15,9 @@ import (
 
 // readinessCheck checks whether the Ray of one node is up.
 type readinessCheck struct {
-	gcsAddress, token string // the address of the GCS, and the cluster's token if it has one
-	tempDir           string
-	ownNode           expectedNode
+	gcs     gcsServer
+	tempDir string
+	ownNode expectedNode
 }
 
 // checkHead checks once, and returns nil if the GCS answers for the session in tempDir, which
@@ -32,20 +32,18 @@ func (l readinessCheck) checkHead(ctx context.Context) error {
 		return fmt.Errorf("cannot read Ray's latest session: %v", err)
 	}
 	own := filepath.Base(target)
-	return withGCSClient(l.gcsAddress, l.token, func(gcs *gcsClient) error {
-		if err := gcs.checkHealth(ctx); err != nil {
-			return err
-		}
-		heads, err := gcs.sessionName(ctx)
-		if err != nil {
-			return err
-		}
-		if heads != own {
-			return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt "+
-				"started %s", l.gcsAddress, heads, own)
-		}
-		return l.checkNode(ctx, gcs)
-	})
+	if err := l.gcs.checkHealth(ctx); err != nil {
+		return err
+	}
+	heads, err := l.gcs.sessionName(ctx)
+	if err != nil {
+		return err
+	}
+	if heads != own {
+		return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt "+
+			"started %s", l.gcs.address, heads, own)
+	}
+	return l.checkNode(ctx)
 }
 
 // checkWorker checks once, and returns nil if the worker's own node is alive in the node table of
@@ -57,13 +55,13 @@ func (l readinessCheck) checkWorker(ctx context.Context) error {
 	if len(sockets) == 0 {
 		return errors.New("ray start has not started the raylet yet")
 	}
-	return withGCSClient(l.gcsAddress, l.token, func(gcs *gcsClient) error { return l.checkNode(ctx, gcs) })
+	return l.checkNode(ctx)
 }
 
 // checkNode returns nil if the node is alive in the node table and its raylet answers. The GCS
 // lists a killed raylet as alive for another 15 s, and an earlier start has the same name.
-func (l readinessCheck) checkNode(ctx context.Context, gcs *gcsClient) error {
-	nodes, err := gcs.nodeTable(ctx, l.ownNode.Name)
+func (l readinessCheck) checkNode(ctx context.Context) error {
+	nodes, err := l.gcs.nodeTable(ctx, l.ownNode.Name)
 	if err != nil {
 		return err
 	}
@@ -78,7 +76,7 @@ func (l readinessCheck) checkNode(ctx context.Context, gcs *gcsClient) error {
 		return errors.New("the node " + gap)
 	}
 	raylet := net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port))
-	return withGCSClient(raylet, l.token, func(raylet *gcsClient) error { return raylet.checkHealth(ctx) })
+	return gcsServer{raylet, l.gcs.token}.checkHealth(ctx)
 }
 
 // readyInterval returns the interval at which a node checks whether it is up. All nodes together

@@ -2,6 +2,7 @@ package ray
 
 import (
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,74 +10,73 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // tableOf returns the reply of a GCS with these nodes.
-func tableOf(t *testing.T, nodes ...*GcsNodeInfo) []byte {
-	t.Helper()
-	return marshalled(t, &GetAllNodeInfoReply{NodeInfoList: nodes})
-}
-
-func marshalled(t *testing.T, message proto.Message) []byte {
-	t.Helper()
-	b, err := proto.Marshal(message)
-	if err != nil {
-		t.Fatal(err)
+func tableOf(nodes ...tableEntry) (reply []byte) {
+	number := func(b []byte, field protowire.Number, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
 	}
-	return b
+	for _, n := range nodes {
+		entry := appendBytes(appendBytes(appendBytes(nil, 2, n.Address), 8, n.Host), 12, n.Name)
+		entry = number(number(entry, 5, uint64(n.Port)), 23, n.StartedMS)
+		if !n.Alive {
+			entry = number(entry, 7, 1)
+		}
+		for name, amount := range n.Resources {
+			resource := protowire.AppendTag(appendBytes(nil, 1, name), 2, protowire.Fixed64Type)
+			entry = appendBytes(entry, 11, protowire.AppendFixed64(resource, math.Float64bits(amount)))
+		}
+		reply = appendBytes(reply, 2, entry)
+	}
+	return reply
 }
 
 // portOf returns the port of a server, or an unused port if server is nil.
-func portOf(t *testing.T, server *fakeGCS) int32 {
+func portOf(t *testing.T, server *fakeGCS) int {
 	t.Helper()
 	address := "127.0.0.1:1"
 	if server != nil {
 		address = server.serve(t)
 	}
 	_, text, _ := net.SplitHostPort(address)
-	port, err := strconv.ParseInt(text, 10, 32)
+	port, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int32(port)
+	return port
 }
 
 func TestRayReady(t *testing.T) {
-	well := &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}}
+	well := &fakeGCS{replies: map[string][]byte{healthMethod: recorded(t, "health")}}
 	up, killed := portOf(t, well), portOf(t, nil)
-	node := func(change func(*GcsNodeInfo)) *GcsNodeInfo {
-		n := &GcsNodeInfo{
-			NodeName: "job.0-1", NodeManagerAddress: "127.0.0.1", NodeManagerPort: up, StartTimeMs: 5, ResourcesTotal: map[string]float64{"CPU": 4},
-		}
-		change(n)
-		return n
-	}
-	alive := node(func(*GcsNodeInfo) {})
-	other := node(func(n *GcsNodeInfo) { n.NodeName = "job.0-2" })
-	dead := node(func(n *GcsNodeInfo) { n.State = GcsNodeInfo_DEAD })
-	small := node(func(n *GcsNodeInfo) { n.ResourcesTotal = map[string]float64{"CPU": 2} })
-	gone := node(func(n *GcsNodeInfo) { n.NodeManagerPort = killed })
-	newer := node(func(n *GcsNodeInfo) { n.StartTimeMs = 9 })
-	newerGone := node(func(n *GcsNodeInfo) { n.StartTimeMs, n.NodeManagerPort = 9, killed })
+	alive := tableEntry{Name: "job.0-1", Address: "127.0.0.1", Port: up, Alive: true, StartedMS: 5, Resources: map[string]float64{"CPU": 4}}
+	other, dead, small, gone, newer := alive, alive, alive, alive, alive
+	other.Name = "job.0-2"
+	dead.Alive = false
+	small.Resources = map[string]float64{"CPU": 2}
+	gone.Port = killed
+	newer.StartedMS = 9
+	newerGone := newer
+	newerGone.Port = killed
 	tests := []struct {
 		name    string
 		session string
-		nodes   []*GcsNodeInfo // nil: no answer
-		head    bool           // whether the head is ready
+		nodes   []tableEntry // nil: no answer
+		head    bool         // whether the head is ready
 		worker  bool
 	}{
-		{"up", "session_1", []*GcsNodeInfo{alive, other}, true, true},
+		{"up", "session_1", []tableEntry{alive, other}, true, true},
 		{"no answer", "", nil, false, false},
-		{"no session yet", "", []*GcsNodeInfo{alive}, false, true},
-		{"another's session", "session_2", []*GcsNodeInfo{alive}, false, true},
-		{"another node only", "session_1", []*GcsNodeInfo{other}, false, false},
-		{"dead", "session_1", []*GcsNodeInfo{dead}, false, false},
-		{"too small", "session_1", []*GcsNodeInfo{small}, false, false},
-		{"killed, which the GCS does not know yet", "session_1", []*GcsNodeInfo{gone}, false, false},
-		{"an earlier start that was killed", "session_1", []*GcsNodeInfo{newer, gone}, true, true},
-		{"started again, and killed", "session_1", []*GcsNodeInfo{newerGone, alive}, false, false},
+		{"no session yet", "", []tableEntry{alive}, false, true},
+		{"another's session", "session_2", []tableEntry{alive}, false, true},
+		{"another node only", "session_1", []tableEntry{other}, false, false},
+		{"dead", "session_1", []tableEntry{dead}, false, false},
+		{"too small", "session_1", []tableEntry{small}, false, false},
+		{"killed, which the GCS does not know yet", "session_1", []tableEntry{gone}, false, false},
+		{"an earlier start that was killed", "session_1", []tableEntry{newer, gone}, true, true},
+		{"started again, and killed", "session_1", []tableEntry{newerGone, alive}, false, false},
 	}
 	temp := withLogs(t, "session_1")
 	if err := os.WriteFile(filepath.Join(temp, "session_1", "sockets", "raylet"), nil, 0o600); err != nil {
@@ -88,10 +88,10 @@ func TestRayReady(t *testing.T) {
 			if tc.nodes != nil {
 				fake = *well
 				fake.replies = maps.Clone(well.replies)
-				fake.replies[nodeInfoMethod] = tableOf(t, tc.nodes...)
-				fake.replies[kvGetMethod] = marshalled(t, &InternalKVGetReply{Value: []byte(tc.session)})
+				fake.replies[nodeInfoMethod] = tableOf(tc.nodes...)
+				fake.replies[kvGetMethod] = appendBytes(nil, 2, tc.session)
 			}
-			at := readinessCheck{gcsAddress: fake.serve(t), tempDir: temp, ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
+			at := readinessCheck{gcs: gcsServer{address: fake.serve(t)}, tempDir: temp, ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
 			if err := at.checkHead(t.Context()); (err == nil) != tc.head {
 				t.Errorf("the head: %v", err)
 			}
@@ -109,7 +109,7 @@ func TestRayReadyBeforeTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := readinessCheck{gcsAddress: listener.Addr().String(), tempDir: t.TempDir()}
+	at := readinessCheck{gcs: gcsServer{address: listener.Addr().String()}, tempDir: t.TempDir()}
 	if err := at.checkHead(t.Context()); err == nil {
 		t.Error("the head is ready")
 	}

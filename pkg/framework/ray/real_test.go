@@ -18,9 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -50,7 +47,7 @@ func (r realRay) node(rank int) framework.Node {
 	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	return framework.Node{
 		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
-		TempDir: temp, CPUs: 1, GPUs: 0, SharesHost: true,
+		TempDir: temp, CPUs: 1, GPUs: 0,
 		NVLinkDomain: []string{"a-0", "b-1"}[min(rank, 1)],
 		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9",
 			"SLURM_TOPOLOGY_ADDR=block99000000.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"),
@@ -174,14 +171,11 @@ func (r realRay) wantLogs(node framework.Node, want map[string]bool) {
 // living returns the entries of a node that are alive according to the node table.
 func (r realRay) living(endpoint framework.Endpoint, name string) (alive []tableEntry) {
 	r.t.Helper()
-	err := withGCSClient(endpoint.Address, "", func(gcs *gcsClient) error {
-		nodes, err := gcs.nodeTable(r.t.Context(), name)
-		alive = aliveEntries(slices.DeleteFunc(nodes, func(n tableEntry) bool { return n.Name != name }))
-		return err
-	})
+	nodes, err := gcsServer{address: endpoint.Address}.nodeTable(r.t.Context(), name)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	alive = aliveEntries(slices.DeleteFunc(nodes, func(n tableEntry) bool { return n.Name != name }))
 	return alive
 }
 
@@ -204,17 +198,12 @@ func (b *lockedBuffer) String() string {
 
 // record saves an answer of the GCS as testdata for the tests that need no Ray, if
 // BRINGUPD_TEST_RAY_RECORD=VERSION is set.
-func record(t *testing.T, endpoint framework.Endpoint, name, method string, request proto.Message) {
+func record(t *testing.T, endpoint framework.Endpoint, name, method string, request []byte) {
 	version := os.Getenv("BRINGUPD_TEST_RAY_RECORD")
 	if version == "" {
 		return
 	}
-	gcs, err := dialGCS(endpoint.Address, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = gcs.conn.Close() }()
-	reply, err := gcs.invokeMethod(t.Context(), method, request)
+	reply, err := gcsServer{address: endpoint.Address}.invokeMethod(t.Context(), method, request)
 	if err == nil {
 		err = os.WriteFile(filepath.Join("testdata", "ray-"+version+"-"+name+".bin"), reply, 0o644)
 	}
@@ -250,9 +239,9 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	r.wantLogs(self, map[string]bool{"log_monitor.log": true, "monitor.log": true, "dashboard.log": false, "ray_client_server.err": false})
 	record(t, endpoint, "alive", nodeInfoMethod, newNodesRequest(nil))
 	record(t, endpoint, "selected", nodeInfoMethod, newNodesRequest([]string{"job.0-1"}))
-	record(t, endpoint, "session", kvGetMethod, &InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
-	record(t, endpoint, "nokey", kvGetMethod, &InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
-	record(t, endpoint, "health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
+	record(t, endpoint, "session", kvGetMethod, newSessionRequest())
+	record(t, endpoint, "nokey", kvGetMethod, appendBytes(appendBytes(nil, 1, "nothing"), 2, "session"))
+	record(t, endpoint, "health", healthMethod, nil)
 
 	// A worker that is killed and restarted is listed twice until the GCS detects that the earlier one
 	// is dead.
@@ -296,7 +285,6 @@ func TestRealRayTellsOfATakenPort(t *testing.T) {
 	defer func() { _ = held.Close() }()
 	r.ray.HeadArgs = append(r.ray.HeadArgs, "--node-manager-port="+strconv.Itoa(held.Addr().(*net.TCPAddr).Port))
 	node := r.node(0)
-	node.SharesHost = false
 	service, _, err := r.ray.HeadService(node)
 	if err != nil {
 		t.Fatal(err)

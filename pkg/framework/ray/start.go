@@ -77,20 +77,8 @@ func findPython(script []byte) []string {
 		return nil
 	}
 	words := strings.Fields(line)
-	if len(words) == 1 && words[0] == "/bin/sh" {
-		// pip writes this form if the path is too long for the first line.
-		second, _, _ := bytes.Cut(rest, []byte("\n"))
-		path, is := strings.CutPrefix(string(second), "'''exec' ")
-		if !is {
-			return nil
-		}
-		path = strings.TrimSuffix(strings.TrimSpace(path), ` "$0" "$@"`)
-		words = []string{strings.Trim(path, `"`)}
-	}
-	if len(words) == 2 && filepath.Base(words[0]) == "env" && isPython(words[1]) {
-		return words
-	}
-	if len(words) == 0 || !isPython(words[0]) {
+	isEnv := len(words) == 2 && filepath.Base(words[0]) == "env"
+	if len(words) == 0 || !isEnv && !isPython(words[0]) || isEnv && !isPython(words[1]) {
 		return nil
 	}
 	return words

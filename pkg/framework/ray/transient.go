@@ -7,35 +7,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// permanentMessages are messages of Ray, each in one line, for failures that would occur again.
-var permanentMessages = []string{
-	"Version mismatch: ",
-	"No such option",
-	"Invalid value for ",
-	"Missing argument",
-	"Got unexpected extra argument",
-	"is trying to use a port number",
-	"AF_UNIX path length cannot exceed",
-	"no authentication token was found",
-	"InvalidAuthToken",
-	"Invalid address format",
-	"Cannot canonicalize address",
-	"is a required flag",
-	"should only be specified when starting head node",
-	"System config parameters can only be set on the head node",
-	"is not a valid JSON string",
-	"is not a valid string of key-value pairs",
-	"cannot be a custom resource",
-	"Ray Client requires pip package",
-	"must be absolute path",
-	"No module named",
-	"cannot import name",
-	"cannot open shared object file",
-	"No space left on device",
-	"Permission denied",
-	"Read-only file system",
-	"Failed to resolve hostname",
-}
+// permanentMessages are messages of failures that would occur again, and before which Ray prints some
+// of transientMessages.
+var permanentMessages = []string{"InvalidAuthToken", "Version mismatch: "}
 
 // transientMessages are messages for failures that may not occur again.
 var transientMessages = []string{
@@ -55,15 +29,14 @@ var transientMessages = []string{
 }
 
 // isTransient decides from the exit of "ray start", from its last lines and from Ray's logs,
-// whether the same start may succeed a moment later. A lasting failure has precedence over a
-// passing one, because a refused start may have waited before. Unknown failures are not tried
-// again: they would recur, and the last lines explain them.
+// whether the same start may succeed a moment later. Unknown failures are not tried again: they
+// would recur, and the last lines explain them.
 func isTransient(exit process.Exit, lines []string) bool {
 	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
 		return false
 	}
-	isPrinted := func(sign string) bool {
-		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, sign) })
+	isPrinted := func(message string) bool {
+		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, message) })
 	}
 	return !slices.ContainsFunc(permanentMessages, isPrinted) && slices.ContainsFunc(transientMessages, isPrinted)
 }

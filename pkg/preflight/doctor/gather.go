@@ -223,7 +223,7 @@ func (d *examiner) plannedPorts(address string) (ports []framework.Port, err err
 	node := framework.Node{
 		RunName: id.RunName(), TeamIndex: id.NodeIndex, Size: id.Size, LaunchIndex: id.NodeIndex,
 		Host: id.Host, Address: address, TempDir: filepath.Join(d.TempDir, "bu-0123456789"),
-		CPUs: id.CPUs, GPUs: id.GPUs, SharesHost: id.LocalSize > 1, Environ: d.Environ,
+		CPUs: id.CPUs, GPUs: id.GPUs, Environ: d.Environ,
 	}
 	var head, worker *framework.Service
 	endpoint := framework.Endpoint{Address: "head:1"}
