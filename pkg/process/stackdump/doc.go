@@ -5,7 +5,7 @@
 // ([NodeInspection.InspectChildren]) and prints one line of JSON per child. The requesting program
 // combines the lines of all nodes ([NewRunSnapshot]): processes with the same activity form a
 // group. Small groups come first, because a hang is mostly explained by the one rank that differs
-// from the others. In the daemons, [IdleTracker] determines since when no rank has shown a sign of activity.
+// from the others. In the daemons, [HangDetector] determines since when no rank has shown a sign of activity.
 //
 // All operations have timeouts, because inspecting a process that hangs in the kernel may hang as
 // well.

@@ -1,6 +1,7 @@
 package stackdump
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,8 @@ import (
 
 // Values of [Stack.Source].
 const (
-	stackByPySpy  = "py-spy"
-	stackByGDB    = "gdb"
-	stackByKernel = "kernel"
+	stackByPySpy = "py-spy"
+	stackByGDB   = "gdb"
 )
 
 const (
@@ -56,7 +56,7 @@ func newStackReader(ctx context.Context) *stackReader {
 }
 
 // readStack reads the stack of p.Thread or, if that is 0, of the first thread. If no debugger can
-// read it, it returns the kernel's stack, with a Problem. It waits for a free slot.
+// read it, it returns a stack with a Problem only. It waits for a free slot.
 func (g *stackReader) readStack(p Process) *Stack {
 	select {
 	case g.slots <- struct{}{}:
@@ -67,10 +67,7 @@ func (g *stackReader) readStack(p Process) *Stack {
 	ctx, cancel := context.WithTimeoutCause(g.ctx, g.timeout, fmt.Errorf("it took longer than %s", g.timeout))
 	defer cancel()
 	// Select the thread and a debugger.
-	thread := p.PID
-	if p.Thread != 0 {
-		thread = p.Thread
-	}
+	thread := cmp.Or(p.Thread, p.PID)
 	env := g.debuggerEnviron(ctx, p.PID)
 	var stack *Stack
 	var err error
@@ -86,13 +83,9 @@ func (g *stackReader) readStack(p Process) *Stack {
 	default:
 		err = errors.New("gdb is not installed here")
 	}
-	if err == nil {
-		return stack
+	if err != nil {
+		return &Stack{Problem: err.Error()}
 	}
-	// Use the kernel's stack instead.
-	text, _ := g.root.readFile(ctx, strconv.Itoa(p.PID), "task", strconv.Itoa(thread), "stack")
-	stack = parseKernelStack(text)
-	stack.Problem = err.Error()
 	return stack
 }
 

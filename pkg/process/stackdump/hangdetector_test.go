@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // stepsAt returns the number of steps at a time, from the seconds of the steps.
@@ -48,6 +50,19 @@ func TestHangDetector(t *testing.T) {
 		{"a phase as long as the one before is not idle", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
 		{"a phase of more than twice the time is", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180), []event{{360 * time.Second, true}}},
 		{"steps begin again after a long wait", time.Minute, nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), []event{{80 * time.Second, true}, {150 * time.Second, false}}},
+		{"its first step comes late", time.Minute, nil, nil, stepsAt(150),
+			[]event{{65 * time.Second, true}, {150 * time.Second, false}, {440 * time.Second, true}}},
+		{"after the second step, its startup no longer counts", time.Minute, nil, nil, stepsAt(50, 52),
+			[]event{{115 * time.Second, true}}},
+		{"a heartbeat's half percent", time.Minute, func(at time.Duration) time.Duration { return at / 200 }, nil, nil,
+			[]event{{65 * time.Second, true}}},
+		{"three percent are work", time.Minute, func(at time.Duration) time.Duration { return at * 3 / 100 }, nil, nil, nil},
+		{"one of its processes ends", time.Minute, func(at time.Duration) time.Duration {
+			if at < 5*time.Minute {
+				return time.Hour
+			}
+			return 0
+		}, nil, nil, []event{{65 * time.Second, true}, {305 * time.Second, false}, {365 * time.Second, true}}},
 		{"nothing can be seen", time.Minute, func(time.Duration) time.Duration { return -1 }, nil, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -96,14 +111,44 @@ func TestHangDetector(t *testing.T) {
 // activity.
 func TestSampler(t *testing.T) {
 	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "sh -c 'while :; do :; done'; :")
-	sampler := NewCPUSampler()
+	scanner := process.NewFamilyScanner()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(10 * time.Millisecond) {
-		used, err := sampler.CPUTimes([]int{asleep, spins, 1 << 30})
+		used, err := SumCPUTimes(scanner, []int{asleep, spins, 1 << 30})
 		if err == nil && len(used) == 2 && used[asleep] < 100*time.Millisecond && used[spins] >= 200*time.Millisecond {
 			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("they have used %v, %v", used, err)
 		}
+	}
+}
+
+// TestIdleChanges verifies that ranks that begin or end count as active, and that nothing is
+// assumed about a period without samples.
+func TestIdleChanges(t *testing.T) {
+	began := time.Now()
+	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }
+	one, two := map[int]rankUsage{0: {}}, map[int]rankUsage{0: {}, 1: {}}
+	for _, tc := range []struct {
+		name          string
+		before, after map[int]rankUsage
+		second        int // of the second sample
+		idle          bool
+	}{
+		{"the same", one, one, 11, true},
+		{"a rank has begun", one, two, 11, false},
+		{"a rank has ended", two, one, 11, false},
+		{"another rank", one, map[int]rankUsage{1: {}}, 11, false},
+		{"all have ended", one, nil, 11, false},
+		{"none, still", nil, nil, 11, true},
+		{"after a suspension", one, one, 3600, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var idle idleTracker
+			idle.addSample(at(0), tc.before, 0)
+			if since := idle.addSample(at(tc.second), tc.after, 0); since.Equal(at(0)) != tc.idle {
+				t.Errorf("idle since second %v", since.Sub(began).Seconds())
+			}
+		})
 	}
 }

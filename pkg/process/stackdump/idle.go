@@ -5,16 +5,10 @@ import (
 	"time"
 )
 
-// Usage is the total activity of a rank up to a point in time.
-type Usage struct {
-	CPUTime time.Duration // processor time of its process tree; see CPUSampler
+// rankUsage is the total activity of a rank up to a point in time.
+type rankUsage struct {
+	CPUTime time.Duration // processor time of its process tree
 	Printed int64         // amount of output in bytes
-}
-
-// Sample is the total activity of a node up to a point in time.
-type Sample struct {
-	Ranks map[int]Usage // all ranks that run, by their numbers
-	Steps int64         // number of changes of their steps
 }
 
 const (
@@ -31,14 +25,16 @@ const (
 	pauseFactor = 2
 )
 
-// IdleTracker determines since when no rank of a node has shown a sign of activity: a new step, once
+// idleTracker determines since when no rank of a node has shown a sign of activity: a new step, once
 // there is one, because a rank that spins makes none, and before that processor time or output.
-// [IdleTracker.AddSample] must be called every few seconds. The zero value is ready for use. An
-// IdleTracker is not safe for concurrent use.
-type IdleTracker struct {
-	last        Sample // previous sample
+// [idleTracker.addSample] must be called every few seconds. The zero value is ready for use. An
+// idleTracker is not safe for concurrent use.
+type idleTracker struct {
+	// the previous sample: all running ranks by their numbers, and the number of changes of their steps
+	ranks       map[int]rankUsage
+	steps       int64
 	lastAt      time.Time
-	windowUsage map[int]Usage // usage at the beginning of the window
+	windowUsage map[int]rankUsage // usage at the beginning of the window
 	windowStart time.Time
 	lastActive  time.Time     // time of the last sign of activity
 	startedAt   time.Time     // since when the ranks are those of now, until the first step
@@ -46,23 +42,23 @@ type IdleTracker struct {
 	pause       time.Duration // longest time between two steps
 }
 
-// AddSample adds a sample: the activity of all ranks that run on the node. It returns since when no
-// rank has shown a sign of activity, or now if a rank has just shown one. The start and the end of a
-// rank count as signs.
-func (i *IdleTracker) AddSample(now time.Time, sample Sample) (since time.Time) {
-	isSame := len(i.last.Ranks) == len(sample.Ranks) && now.Sub(i.lastAt) <= maxSampleGap
+// addSample adds a sample: the activity of all ranks that run on the node, and the number of changes
+// of their steps. It returns since when no rank has shown a sign of activity, or now if a rank has
+// just shown one. The start and the end of a rank count as signs.
+func (i *idleTracker) addSample(now time.Time, ranks map[int]rankUsage, steps int64) (since time.Time) {
+	isSame := len(i.ranks) == len(ranks) && now.Sub(i.lastAt) <= maxSampleGap
 	hasPrinted := false
-	for rank, usage := range sample.Ranks {
-		before, there := i.last.Ranks[rank]
+	for rank, usage := range ranks {
+		before, there := i.ranks[rank]
 		isSame = isSame && there
 		hasPrinted = hasPrinted || usage.Printed != before.Printed
 	}
-	stepsBefore := i.last.Steps
-	i.last, i.lastAt = Sample{maps.Clone(sample.Ranks), sample.Steps}, now
+	stepsBefore := i.steps
+	i.ranks, i.steps, i.lastAt = maps.Clone(ranks), steps, now
 	switch elapsed := now.Sub(i.windowStart); {
 	case !isSame:
 		i.lastActive, i.startedAt = now, now
-	case sample.Steps > 0:
+	case steps > 0:
 		i.addSteps(now, stepsBefore)
 	case hasPrinted:
 		i.lastActive = now
@@ -71,15 +67,15 @@ func (i *IdleTracker) AddSample(now time.Time, sample Sample) (since time.Time) 
 	case i.usedProcessor(elapsed):
 		i.lastActive = now
 	}
-	i.windowUsage, i.windowStart = i.last.Ranks, now
+	i.windowUsage, i.windowStart = i.ranks, now
 	return i.lastActive
 }
 
 // addSteps records whether the steps have changed since the previous sample, and the pause before
 // that.
-func (i *IdleTracker) addSteps(now time.Time, before int64) {
+func (i *idleTracker) addSteps(now time.Time, before int64) {
 	switch {
-	case i.last.Steps == before:
+	case i.steps == before:
 		return
 	case before == 0:
 		i.startup = now.Sub(i.startedAt)
@@ -89,12 +85,12 @@ func (i *IdleTracker) addSteps(now time.Time, before int64) {
 	i.lastActive = now
 }
 
-// MinTimeout returns the minimum time without a sign after which ranks can be called idle. Once
+// minTimeout returns the minimum time without a sign after which ranks can be called idle. Once
 // there are steps, it is twice the longest pause between two steps so far, because the program may work as
 // long without a step again. The time until the first step counts as a pause as long as each rank may
 // have reported no more than one.
-func (i *IdleTracker) MinTimeout() time.Duration {
-	if i.last.Steps <= int64(len(i.last.Ranks)) {
+func (i *idleTracker) minTimeout() time.Duration {
+	if i.steps <= int64(len(i.ranks)) {
 		return pauseFactor * max(i.startup, i.pause)
 	}
 	return pauseFactor * i.pause
@@ -102,8 +98,8 @@ func (i *IdleTracker) MinTimeout() time.Duration {
 
 // usedProcessor reports whether a rank has used processor time since the beginning of the window. A
 // decrease means that one of its processes has ended, which counts as well.
-func (i *IdleTracker) usedProcessor(elapsed time.Duration) bool {
-	for rank, usage := range i.last.Ranks {
+func (i *idleTracker) usedProcessor(elapsed time.Duration) bool {
+	for rank, usage := range i.ranks {
 		used := usage.CPUTime - i.windowUsage[rank].CPUTime
 		if used < 0 || used > time.Duration(maxIdleShare*float64(elapsed)) {
 			return true

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ type Process struct {
 	Threads int     `json:"threads,omitempty"`
 	Cores   float64 `json:"cores"`             // average number of cores used during the measurement
 	Problem string  `json:"problem,omitempty"` // why part of the state could not be read
+
+	parent  int
+	isStuck bool // the thread waits uninterruptibly and has not run since [procRoot.waitingThreads]
 }
 
 // States that need special treatment.
@@ -64,9 +68,7 @@ func (root procRoot) readFile(ctx context.Context, path ...string) (string, erro
 
 // inspectProcess inspects a process. It shows the first thread, or a thread that is stuck if there
 // is one: waiting holds the threads that waited uninterruptibly before.
-func (root procRoot) inspectProcess(
-	ctx context.Context, pid int, waiting map[string]string,
-) (p Process, isStuck bool) {
+func (root procRoot) inspectProcess(ctx context.Context, pid int, waiting map[string]string) (p Process) {
 	number := strconv.Itoa(pid)
 	// Select the thread.
 	p.PID = pid
@@ -76,7 +78,7 @@ func (root procRoot) inspectProcess(
 	if p.Threads = len(threads); p.State != stateStopped && p.State != stateTraced {
 		for _, task = range append(threads, task) {
 			if before, waited := waiting[task]; waited && root.runsOf(ctx, task) == before {
-				isStuck, p.State = true, stateStuck
+				p.isStuck, p.State = true, stateStuck
 				break
 			}
 		}
@@ -106,7 +108,7 @@ func (root procRoot) inspectProcess(
 	if p.State == stateTraced {
 		p.Tracer = root.readTracer(ctx, number)
 	}
-	return p, isStuck
+	return p
 }
 
 // listThreads returns the paths of the threads of a process, below /proc, but at most maxThreads.
@@ -209,10 +211,7 @@ func (root procRoot) describeFile(ctx context.Context, number string, file int64
 
 // describePeer describes the other end of a socket.
 func (root procRoot) describePeer(ctx context.Context, number, inode string) string {
-	wanted, err := strconv.ParseUint(inode, 10, 64)
-	if err != nil {
-		return "a socket"
-	}
+	wanted, _ := strconv.ParseUint(inode, 10, 64) // no socket has 0
 	text, _ := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) {
 		return findSocket(filepath.Join(string(root), number), wanted), nil
 	})
@@ -225,7 +224,7 @@ const (
 	tcpListen  = 0x0A
 )
 
-// findSocket describes a socket of the network namespace of a process, whose directory is dir. It
+// findSocket describes a TCP socket of the network namespace of a process, whose directory is dir. It
 // returns an empty string if there is none. A table that cannot be read counts as empty.
 func findSocket(dir string, inode uint64) string {
 	namespace, err := procfs.NewFS(dir)
@@ -234,37 +233,17 @@ func findSocket(dir string, inode uint64) string {
 	}
 	tcp4, _ := namespace.NetTCP()  //nolint:staticcheck // netlink shows this process's own namespace
 	tcp6, _ := namespace.NetTCP6() //nolint:staticcheck // as above
-	udp4, _ := namespace.NetUDP()
-	udp6, _ := namespace.NetUDP6()
-	for _, table := range []struct {
-		kind  string
-		lines procfs.NetTCP
-	}{{"tcp", tcp4}, {"tcp", tcp6}, {"udp", procfs.NetTCP(udp4)}, {"udp", procfs.NetTCP(udp6)}} {
-		for _, line := range table.lines {
-			if line.Inode != inode {
-				continue
-			}
-			local := net.JoinHostPort(line.LocalAddr.String(), fmt.Sprint(line.LocalPort))
-			remote := net.JoinHostPort(line.RemAddr.String(), fmt.Sprint(line.RemPort))
-			switch {
-			case line.St == tcpListen:
-				return table.kind + " connections to " + local
-			case line.St == tcpSynSent:
-				return remote + ", which has not answered yet"
-			case line.RemPort == 0:
-				return table.kind + " port " + local
-			}
-			return remote
+	for _, line := range slices.Concat(tcp4, tcp6) {
+		remote := net.JoinHostPort(line.RemAddr.String(), fmt.Sprint(line.RemPort))
+		switch {
+		case line.Inode != inode:
+			continue
+		case line.St == tcpListen:
+			return "connections to " + net.JoinHostPort(line.LocalAddr.String(), fmt.Sprint(line.LocalPort))
+		case line.St == tcpSynSent:
+			return remote + ", which has not answered yet"
 		}
-	}
-	sockets, err := namespace.NetUNIX()
-	if err != nil {
-		return ""
-	}
-	for _, row := range sockets.Rows {
-		if row.Inode == inode {
-			return strings.TrimSpace("a unix socket " + row.Path)
-		}
+		return remote
 	}
 	return ""
 }

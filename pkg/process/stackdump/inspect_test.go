@@ -87,7 +87,7 @@ func TestLook(t *testing.T) {
 			return pid
 		}, Process{State: "T"}, ""},
 		{"in D state", func(t *testing.T) int { return begin(t, compiled(t, waitsInVfork)) }, Process{State: "D", Call: "vfork"}, ""},
-		{"accepts", func(t *testing.T) int { return begin(t, compiled(t, listens)) }, Process{State: "S", Call: "accept"}, "tcp connections to 127.0.0.1:"},
+		{"accepts", func(t *testing.T) int { return begin(t, compiled(t, listens)) }, Process{State: "S", Call: "accept"}, "connections to 127.0.0.1:"},
 		{"hears nothing of its peer", func(t *testing.T) int { return begin(t, compiled(t, listens), "connect") },
 			Process{State: "S", Call: "recvfrom"}, "127.0.0.1:"},
 		{"opens a pipe that nobody writes", func(t *testing.T) int {
@@ -113,7 +113,7 @@ func TestLook(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			pid := tc.start(t)
 			for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
-				got, _ := procRoot("/proc").inspectProcess(t.Context(), pid, nil)
+				got := procRoot("/proc").inspectProcess(t.Context(), pid, nil)
 				if got.PID == pid && got.State == tc.want.State && (got.Call == tc.want.Call || tc.want.Call == "") && strings.Contains(got.On, tc.on) {
 					return
 				}
@@ -146,7 +146,7 @@ func TestLookHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	got, _ := procRoot(dir).inspectProcess(ctx, 7, nil)
+	got := procRoot(dir).inspectProcess(ctx, 7, nil)
 	if got.State != "D" || got.Name != "python3" || !strings.Contains(got.Problem, "hangs") {
 		t.Errorf("it is seen as %+v", got)
 	}
@@ -191,22 +191,14 @@ func TestFindSocket(t *testing.T) {
    0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1
    1: 0000000000000000FFFF00000100007F:0016 0000000000000000FFFF00000200000A:C001 01 00000000:00000000 00:00000000 00000000     0        0 15 1
 `,
-		"udp": `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
-   0: 0100007F:7529 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 18 2 0000000000000000 0
-`,
-		"unix": `Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000003 00000000 00000000 0001 03 16 /run/x
-0000000000000000: 00000003 00000000 00000000 0001 03 17
-`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "net", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for inode, want := range map[uint64]string{
-		11: "tcp connections to 127.0.0.1:29993", 12: "10.0.0.3:50000", 13: "10.0.0.3:29993, which has not answered yet",
-		14: "tcp connections to [::]:22", 15: "10.0.0.2:49153", 16: "a unix socket /run/x", 17: "a unix socket",
-		18: "udp port 127.0.0.1:29993", 1: "",
+		11: "connections to 127.0.0.1:29993", 12: "10.0.0.3:50000", 13: "10.0.0.3:29993, which has not answered yet",
+		14: "connections to [::]:22", 15: "10.0.0.2:49153", 1: "",
 	} {
 		if got := findSocket(dir, inode); got != want {
 			t.Errorf("%d is %q, want %q", inode, got, want)
@@ -227,15 +219,15 @@ func TestStuck(t *testing.T) {
 	write("stat", "7 (app) D 1 7 7")
 	write("schedstat", "100 5 3")
 	waiting := procRoot(dir).waitingThreads(t.Context(), 7)
-	if p, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); !isStuck || p.State != stateStuck {
+	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); !p.isStuck || p.State != stateStuck {
 		t.Errorf("it is %+v", p)
 	}
 	write("schedstat", "100 5 4")
-	if p, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); isStuck {
+	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); p.isStuck {
 		t.Errorf("it has run: %+v", p)
 	}
 	write("stat", "7 (app) S 1 7 7")
-	if _, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); isStuck || len(procRoot(dir).waitingThreads(t.Context(), 7)) > 0 {
+	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); p.isStuck || len(procRoot(dir).waitingThreads(t.Context(), 7)) > 0 {
 		t.Error("it is not stuck")
 	}
 }
@@ -281,23 +273,23 @@ func TestNodeLook(t *testing.T) {
 }
 
 func TestTelling(t *testing.T) {
-	c := func(pid, parent int, state, call string, cores, still float64) candidate {
-		return candidate{Process{PID: pid, State: state, Call: call, Cores: cores}, parent, state == "D" && still > 1}
+	c := func(pid, parent int, state, call string, cores, still float64) Process {
+		return Process{PID: pid, State: state, Call: call, Cores: cores, parent: parent, isStuck: state == "D" && still > 1}
 	}
 	for _, tc := range []struct {
 		name   string
-		family []candidate
+		family []Process
 		want   int
 	}{
-		{"alone", []candidate{c(1, 0, "S", callWait4, 0, 0)}, 1},
-		{"a shell and its program", []candidate{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9)}, 2},
-		{"the nearest of many that wait", []candidate{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9), c(3, 2, "S", "read", 0, 9)}, 2},
-		{"the busiest", []candidate{c(1, 0, "S", "futex", 0, 0), c(2, 1, "R", "", 0.7, 0), c(3, 1, "R", "", 0.9, 0)}, 3},
-		{"one that is stuck", []candidate{c(1, 0, "R", "", 1, 0), c(2, 1, "D", "fsync", 0, 30)}, 2},
-		{"not one that a disk keeps for a moment", []candidate{c(1, 0, "S", "futex", 0, 0), c(2, 1, "D", "read", 0, 0.1)}, 1},
-		{"not a parent that waits in vfork", []candidate{c(1, 0, "D", "vfork", 0, 9), c(2, 1, "S", "read", 0, 9)}, 2},
-		{"one that is stopped", []candidate{c(1, 0, "S", "futex", 0, 0), c(2, 1, "T", "", 0, 9)}, 2},
-		{"none that has gone", []candidate{c(1, 0, "", "", 0, 0), c(2, 1, "S", "read", 0, 0)}, 2},
+		{"alone", []Process{c(1, 0, "S", callWait4, 0, 0)}, 1},
+		{"a shell and its program", []Process{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9)}, 2},
+		{"the nearest of many that wait", []Process{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9), c(3, 2, "S", "read", 0, 9)}, 2},
+		{"the busiest", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "R", "", 0.7, 0), c(3, 1, "R", "", 0.9, 0)}, 3},
+		{"one that is stuck", []Process{c(1, 0, "R", "", 1, 0), c(2, 1, "D", "fsync", 0, 30)}, 2},
+		{"not one that a disk keeps for a moment", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "D", "read", 0, 0.1)}, 1},
+		{"not a parent that waits in vfork", []Process{c(1, 0, "D", "vfork", 0, 9), c(2, 1, "S", "read", 0, 9)}, 2},
+		{"one that is stopped", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "T", "", 0, 9)}, 2},
+		{"none that has gone", []Process{c(1, 0, "", "", 0, 0), c(2, 1, "S", "read", 0, 0)}, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := mostSignificant(tc.family); got == nil || got.PID != tc.want {
@@ -353,7 +345,7 @@ func TestCallByWchan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, _ := procRoot(dir).inspectProcess(t.Context(), 7, nil); got.Call != want || got.Wchan != wchan || got.Problem == "" {
+		if got := procRoot(dir).inspectProcess(t.Context(), 7, nil); got.Call != want || got.Wchan != wchan || got.Problem == "" {
 			t.Errorf("in %s it is seen as %+v, want %q", wchan, got, want)
 		}
 	}

@@ -228,57 +228,38 @@ func (root procRoot) inspectChild(
 		seen.Problem = fmt.Sprintf("cannot see process %d: it has just ended, or it is hidden", child.PID)
 		return seen
 	}
-	var candidates []candidate
-	for depth, m := range sortByDistance(family, child.PID) {
-		if depth >= maxMembers {
-			break
-		}
-		p, isStuck := root.inspectProcess(ctx, m.PID, waiting)
-		p.Cores = m.cores
-		candidates = append(candidates, candidate{p, m.Parent, isStuck})
+	var processes []Process
+	order := sortByDistance(family, child.PID)
+	for _, m := range order[:min(len(order), maxMembers)] {
+		p := root.inspectProcess(ctx, m.PID, waiting)
+		p.Cores, p.parent = m.cores, m.Parent
+		processes = append(processes, p)
 	}
-	seen.Process = mostSignificant(candidates)
+	seen.Process = mostSignificant(processes)
 	return seen
 }
 
 // sortByDistance sorts a process tree by distance from the child: first the child, then its child
-// processes, and so on. Processes with unknown parents count as roots, after the child.
-func sortByDistance(family []member, child int) (order []member) {
-	// Find the parents.
-	children := make(map[int][]member)
-	known := make(map[int]bool)
+// processes, and so on. Processes with unknown parents come after the child.
+func sortByDistance(family []member, child int) []member {
+	parents := make(map[int]int)
 	for _, m := range family {
-		known[m.PID] = true
+		parents[m.PID] = m.Parent
 	}
-	var roots []member
-	for _, m := range family {
-		switch {
-		case m.PID == child:
-			roots = slices.Insert(roots, 0, m)
-		case known[m.Parent] && m.Parent != m.PID:
-			children[m.Parent] = append(children[m.Parent], m)
-		default:
-			roots = append(roots, m)
+	distance := func(pid int) int {
+		steps := 0
+		for pid != child && steps <= len(family) { // two reads of /proc may show a loop
+			parent, isKnown := parents[pid]
+			if !isKnown {
+				break
+			}
+			pid, steps = parent, steps+1
 		}
+		return steps
 	}
-	// Append one generation after the other.
-	for next := roots; len(next) > 0; {
-		order = append(order, next...)
-		var below []member
-		for _, m := range next {
-			slices.SortFunc(children[m.PID], func(a, b member) int { return cmp.Compare(a.Start, b.Start) })
-			below = append(below, children[m.PID]...)
-		}
-		next = below
-	}
-	return order
-}
-
-// candidate is a process that may be shown for its tree.
-type candidate struct {
-	Process
-	parent  int
-	isStuck bool // it has been in D state without running, see [procRoot.waitingThreads]
+	return slices.SortedStableFunc(slices.Values(family), func(a, b member) int {
+		return cmp.Or(distance(a.PID)-distance(b.PID), cmp.Compare(a.Start, b.Start))
+	})
 }
 
 // minBusyCores is the minimum number of cores that a working process uses, whatever it waited for
@@ -287,21 +268,16 @@ const minBusyCores = 0.5
 
 // mostSignificant returns the process of a tree that best explains its state: one that is stuck or
 // stopped; otherwise the busiest of the working ones; otherwise the nearest to the child that does
-// not merely wait for its child processes. Candidates must be sorted by distance from the child.
-func mostSignificant(family []candidate) *Process {
-	var best *candidate
-	var rank int
-	for i := range family {
-		c := &family[i]
-		r := significance(c, family)
-		if best == nil || r > rank || r == rank && r == weightWorking && c.Cores > best.Cores {
-			best, rank = c, r
+// not merely wait for its child processes. The family must be sorted by distance from the child.
+func mostSignificant(family []Process) (best *Process) {
+	weight := 0
+	for _, p := range family {
+		w := p.significance(family)
+		if best == nil || w > weight || w == weight && w == weightWorking && p.Cores > best.Cores {
+			best, weight = &p, w
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	return &best.Process
+	return best
 }
 
 // Weights of processes, by significance.
@@ -313,20 +289,20 @@ const (
 )
 
 // significance returns the significance of a process, or 0 for one that has ended.
-func significance(c *candidate, family []candidate) int {
-	parent := slices.ContainsFunc(family, func(o candidate) bool { return o.parent == c.PID })
-	awaitsChild := slices.Contains([]string{callWait4, callWaitID, "sigsuspend"}, c.Call)
+func (p Process) significance(family []Process) int {
+	isParent := slices.ContainsFunc(family, func(o Process) bool { return o.parent == p.PID })
+	awaitsChild := slices.Contains([]string{callWait4, callWaitID, callSigSuspend}, p.Call)
 	switch {
-	case c.State == "" || c.State == stateZombie:
+	case p.State == "" || p.State == stateZombie:
 		return 0
-	case c.State == stateStopped || c.State == stateTraced:
+	case p.State == stateStopped || p.State == stateTraced:
 		return weightHeld
-	case c.isBusy():
+	case p.isBusy():
 		return weightWorking
 	// A parent that has called vfork waits for its child in D state.
-	case parent && (awaitsChild || c.State == stateStuck):
+	case isParent && (awaitsChild || p.State == stateStuck):
 		return weightParent
-	case c.isStuck:
+	case p.isStuck:
 		return weightHeld
 	}
 	return weightWaiting

@@ -207,7 +207,7 @@ func (s ChildReport) describeActivity() string {
 	// Prefer the stack to the state of the process.
 	place, state := s.Stack.UserLocation(), s.Process.describeState()
 	switch at := place.String(); {
-	case at == "" || s.Stack.Source == stackByKernel:
+	case at == "":
 		words = append(words, state)
 	case place.Function != "":
 		words = append(words, at)

@@ -13,7 +13,7 @@ import (
 
 // Stack is the call stack of a thread.
 type Stack struct {
-	Source  string  `json:"by,omitempty"`     // source of the stack: py-spy, gdb or kernel
+	Source  string  `json:"by,omitempty"`     // source of the stack: py-spy or gdb; empty if there is none
 	Frames  []Frame `json:"frames,omitempty"` // innermost first
 	Problem string  `json:"problem,omitempty"`
 }
@@ -191,16 +191,4 @@ func plainName(name string) string {
 		}
 	}
 	return name
-}
-
-// parseKernelStack parses /proc/PID/stack.
-func parseKernelStack(text string) *Stack {
-	stack := &Stack{Source: stackByKernel}
-	for line := range strings.Lines(text) {
-		_, name, found := strings.Cut(strings.TrimSpace(line), "] ")
-		if name, _, _ = strings.Cut(name, "+"); found && len(stack.Frames) < maxFrames {
-			stack.Frames = append(stack.Frames, Frame{Func: name, Library: "the kernel"})
-		}
-	}
-	return stack
 }

@@ -1,7 +1,6 @@
 package stackdump
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,15 +108,5 @@ Thread 3 (LWP 10):
 				t.Errorf("(-want +got):\n%s", cmp.Diff(tc.want, got.Frames))
 			}
 		})
-	}
-}
-
-func TestParseKernel(t *testing.T) {
-	got := parseKernelStack("[<0>] do_wait+0x5a/0x110\n[<0>] kernel_wait4+0xb1/0x150\n" + strings.Repeat("[<0>] f+0x1/0x2\n", 100))
-	if len(got.Frames) != maxFrames || got.Frames[0] != (Frame{Func: "do_wait", Library: "the kernel"}) || got.Frames[1].Func != "kernel_wait4" {
-		t.Errorf("it is %+v", got)
-	}
-	if got := parseKernelStack(""); len(got.Frames) != 0 {
-		t.Errorf("of nothing it is %+v", got)
 	}
 }

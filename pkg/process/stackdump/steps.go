@@ -107,7 +107,7 @@ func (p RunSnapshot) FormatStacks() string {
 			_, rank := s.splitName()
 			return s.BelongsTo(g.Child) && (len(g.Ranks) == 0 || rank == g.Ranks[0]) && s.Ended == ""
 		})
-		if at < 0 || p.Reports[at].Stack == nil || p.Reports[at].Stack.Source == stackByKernel {
+		if at < 0 || p.Reports[at].Stack == nil {
 			continue
 		}
 		stack := p.Reports[at].Stack
