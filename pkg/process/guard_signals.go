@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,12 +26,20 @@ const maxSignalSkew = time.Second
 // guardSignals holds the signals that the guard has received and that this process has not matched
 // with its own yet.
 type guardSignals struct {
-	mu       sync.Mutex
-	arrivals map[syscall.Signal][]time.Time // arrival times, ascending; guarded by mu
-	// closed when a signal arrives; nil if no goroutine waits; guarded by mu
-	arrived chan struct{}
+	arrivals map[syscall.Signal]chan time.Time // arrival times, for each of [ForwardedSignals]
 	// called when a guard reports that it ends the children of a silent daemon; nil if nobody asked
 	onSilence atomic.Pointer[func()]
+}
+
+// maxUnmatchedSignals is how many arrivals of each signal are kept.
+const maxUnmatchedSignals = 16
+
+func newGuardSignals() *guardSignals {
+	e := &guardSignals{arrivals: make(map[syscall.Signal]chan time.Time)}
+	for _, sig := range ForwardedSignals {
+		e.arrivals[sig] = make(chan time.Time, maxUnmatchedSignals)
+	}
+	return e
 }
 
 // readReports records the signals that a guard reports, until the end of the file.
@@ -54,51 +60,35 @@ func (e *guardSignals) readReports(from *os.File) {
 	}
 }
 
-// addSignal records a signal that a guard has received.
+// addSignal records a signal that a guard has received. If too many are unmatched, it drops the oldest.
 func (e *guardSignals) addSignal(sig syscall.Signal, at time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.arrivals == nil {
-		e.arrivals = make(map[syscall.Signal][]time.Time)
+	arrivals, isForwarded := e.arrivals[sig]
+	for isForwarded {
+		select {
+		case arrivals <- at:
+			return
+		default:
+		}
+		select {
+		case <-arrivals:
+		default:
+		}
 	}
-	e.arrivals[sig] = append(e.arrivals[sig], at)
-	if e.arrived != nil {
-		close(e.arrived)
-		e.arrived = nil
-	}
-}
-
-// takeSignal removes the oldest signal sig that is not older than maxSignalSkew. If there is none,
-// it returns a channel that is closed when another signal arrives.
-func (e *guardSignals) takeSignal(sig syscall.Signal) (taken bool, news <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	kept := slices.DeleteFunc(e.arrivals[sig], func(at time.Time) bool { return time.Since(at) > maxSignalSkew })
-	if len(kept) > 0 {
-		e.arrivals[sig] = kept[1:]
-		return true, nil
-	}
-	delete(e.arrivals, sig)
-	if e.arrived == nil {
-		e.arrived = make(chan struct{})
-	}
-	return false, e.arrived
 }
 
 // SignalReachedGuard reports whether a signal of [ForwardedSignals] that this process has just
 // received has also reached the guard. If so, it was sent to all processes of the step, and the
-// children have received it too. Reached waits for at most one second, and not beyond the end of
-// ctx.
+// children have received it too. SignalReachedGuard waits for at most one second, and not beyond the
+// end of ctx.
 func (s *Supervisor) SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool {
 	ctx, cancel := context.WithTimeout(ctx, maxSignalSkew)
 	defer cancel()
 	for {
-		taken, news := s.guardLink.signals.takeSignal(sig)
-		if taken {
-			return true
-		}
 		select {
-		case <-news:
+		case at := <-s.guardLink.signals.arrivals[sig]:
+			if time.Since(at) <= maxSignalSkew {
+				return true
+			}
 		case <-ctx.Done():
 			return false
 		}

@@ -32,7 +32,7 @@ type guardLink struct {
 	firstForked chan struct{}  // closed when the first guard has been forked or could not be
 	done        chan struct{}  // closed when the goroutine has ended or will not start
 	starts      int            // starts and attempted starts; used by the goroutine only
-	signals     guardSignals   // signals that guards have received
+	signals     *guardSignals  // signals that guards have received
 	signs       sync.WaitGroup // the goroutine that sends signs, if any
 
 	mu      sync.Mutex
@@ -44,8 +44,9 @@ type guardLink struct {
 func newGuardLink(forks *forkThreads, order guardArgs) *guardLink {
 	ctx, end := context.WithCancel(context.Background())
 	return &guardLink{
-		threads: forks, args: order, ctx: ctx, cancel: end, state: guardState{sessions: make(map[int]familySession)},
+		threads: forks, args: order, ctx: ctx, cancel: end, signals: newGuardSignals(),
 		firstForked: make(chan struct{}), done: make(chan struct{}), pipeFD: -1,
+		state: guardState{sessions: make(map[int]familySession)},
 	}
 }
 
@@ -123,27 +124,28 @@ func (g *guardLink) runOnce() {
 // startGuard starts a guard on a thread of [forkThreads], so that its parent-death signal means
 // that the daemon has died. It returns nil if no guard is wanted any more or none can be started.
 func (g *guardLink) startGuard() *os.Process {
-	theirs := g.openPipe()
-	if theirs == nil {
+	guardEnd := g.openPipe()
+	if guardEnd == nil {
 		return nil
 	}
 	// The path in /proc names the binary that is running, even if its file has been replaced or
 	// unmounted. One processor is enough for the guard and keeps the number of its threads low.
 	cmd := &exec.Cmd{
-		Path: OwnBinary, Args: g.args.commandLine(), Env: append(os.Environ(), "GOMAXPROCS=1"), Dir: "/", Stdin: theirs,
+		Path: OwnBinary, Args: g.args.commandLine(), Env: append(os.Environ(), "GOMAXPROCS=1"), Dir: "/",
+		Stdin:       guardEnd,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
 	}
 	// The guard's standard output reports the signals that it receives.
-	if ours, report, err := os.Pipe(); err == nil {
-		cmd.Stdout = report
-		defer report.Close()
-		go g.signals.readReports(ours) // ends with the guard
+	if reports, guardOutput, err := os.Pipe(); err == nil {
+		cmd.Stdout = guardOutput
+		defer guardOutput.Close()
+		go g.signals.readReports(reports) // ends with the guard
 	}
 	// Read the binary first, like that of a child: if its file system hangs, this thread hangs and not
 	// the fork.
 	reply := make(chan error, 1)
 	g.threads.runJob(func() {
-		defer theirs.Close()
+		defer guardEnd.Close()
 		ReadHead(OwnBinary)
 		reply <- forkUnmarked(cmd.Start)
 	})
@@ -160,7 +162,7 @@ func (g *guardLink) startGuard() *os.Process {
 // openPipe makes the pipe and writes everything that a guard must know into it, even before the
 // guard runs. It returns the guard's end; nil if no guard is wanted any more or no pipe can be
 // made.
-func (g *guardLink) openPipe() (theirs *os.File) {
+func (g *guardLink) openPipe() (guardEnd *os.File) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var ends [2]int
