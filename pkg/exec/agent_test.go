@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 func TestRuns(t *testing.T) {
@@ -135,14 +137,18 @@ func TestRunOver(t *testing.T) {
 	s := raise(t)
 	over, end := context.WithCancel(s.ctx)
 	s.nodes[0].Go = func(task func(context.Context)) { go task(over) }
-	path := t.TempDir() + "/pid"
+	started, startRemote := make(chan struct{}), s.nodes[0].StartRemote
+	s.nodes[0].StartRemote = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
+		defer close(started)
+		return startRemote(ctx, spec)
+	}
 	var call sync.WaitGroup
 	call.Go(func() {
-		if got := s.call(t.Context(), 0, "n0", "echo $$ > "+path+"; exec sleep 1000"); got.code != 128+int(syscall.SIGTERM) {
+		if got := s.call(t.Context(), 0, "n0", "exec sleep 1000"); got.code != 128+int(syscall.SIGTERM) {
 			t.Errorf("it said %+v", got)
 		}
 	})
-	file(t, path)
+	<-started
 	end()
 	call.Wait()
 }

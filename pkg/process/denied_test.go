@@ -34,7 +34,7 @@ func TestDeniedPrograms(t *testing.T) {
 		}
 	}
 	users.Job.Do(t, func() {
-		link := "it is a symbolic link to " + home + "/python/bin/python3; this user (" + user + ") may not enter " + home + "/python, which belongs to user " + stranger + " (mode drwx------)"
+		link := "it is a symbolic link to python3; this user (" + user + ") may not enter " + home + "/python, which belongs to user " + stranger + " (mode drwx------)"
 		for name, want := range map[string]string{
 			"python":  link,
 			"ray":     "",

@@ -35,10 +35,13 @@ const (
 
 // childOutput handles the two output streams of a child.
 type childOutput struct {
-	streams [2]*outputStream
-	log     io.Writer // may be nil
-	ending  <-chan struct{}
-	outputCounters
+	streams      [2]*outputStream
+	log          io.Writer // may be nil
+	ending       <-chan struct{}
+	piecesPassed atomic.Int64 // number of pieces passed on
+	bytesPrinted atomic.Int64 // number of bytes received
+	// arrival of the last byte, as the time since [timeOrigin]; 0: none has arrived
+	lastPrinted atomic.Int64
 	// opens when both readers have read what the child printed before its end
 	settled   latch
 	delivered latch // opens when both readers have delivered everything
@@ -57,14 +60,6 @@ type childOutput struct {
 	tailCount int // number of lines in tail, counted from its end
 	// [childOutput.finishReaders] was called; changes together with the readers' deadlines
 	finishing bool
-}
-
-// outputCounters count what was received from a child.
-type outputCounters struct {
-	piecesPassed atomic.Int64 // number of pieces passed on
-	bytesPrinted atomic.Int64 // number of bytes received
-	// arrival of the last byte, as the time since [timeOrigin]; 0: none has arrived
-	lastPrinted atomic.Int64
 }
 
 // timeOrigin is the origin of [childOutput.lastPrinted], on the monotonic clock.

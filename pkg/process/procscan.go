@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// environTimeout bounds the read of one process's environment. The kernel takes a lock of that
-	// process for it, which may be held for as long as a file system hangs.
-	environTimeout = 250 * time.Millisecond
-	// maxHungReads is the maximum number of such reads that may hang at the same time. Each of them
-	// occupies a thread.
+	// memoryReadTimeout bounds the read of one process's environment or command line. The kernel takes
+	// a lock of that process for it, which may be held for as long as a file system hangs.
+	memoryReadTimeout = 250 * time.Millisecond
+	// maxHungReads is the maximum number of reads of environments that may hang at the same time. Each
+	// of them occupies a thread.
 	maxHungReads = 64
 )
 
@@ -161,7 +161,7 @@ func (l *procScanner) readEnviron(p procStat) []byte {
 		}
 		answer <- text
 	}()
-	late := time.NewTimer(environTimeout)
+	late := time.NewTimer(memoryReadTimeout)
 	defer late.Stop()
 	select {
 	case text := <-answer:

@@ -265,70 +265,39 @@ func ReplaceSelf(argv, env []string) error {
 	return p.explainError(syscall.Exec(p.execPath, argv, env), argv, env)
 }
 
-// maxLinks is the maximum number of symbolic links that the kernel follows in one path.
-const maxLinks = 40
-
 // describeDenial explains, as the end of a sentence, why this user may not execute a file: it names
-// the directory on its way that the user may not enter, or else the file's mode, and the file to
-// which a symbolic link leads. It is empty if the user may execute the file.
+// the directory on its way that the user may not enter, or else the file's mode, and where a symbolic
+// link leads. It is empty if the user may execute the file.
 func describeDenial(path string) string {
-	target, denied := findDenial(path)
-	if denied == "" {
+	denied, err := filepath.EvalSymlinks(path)
+	failed, isPath := errors.AsType[*fs.PathError](err)
+	isClosed := isPath && errors.Is(err, fs.ErrPermission)
+	switch {
+	case isClosed:
+		denied = filepath.Dir(failed.Path) // which contains what could not be inspected
+	case err != nil || mayExecute(denied):
 		return ""
 	}
 	link := ""
-	if target != filepath.Clean(path) {
-		link = "it is a symbolic link to " + target + "; "
+	if to, err := os.Readlink(path); err == nil {
+		link = "it is a symbolic link to " + to + "; "
 	}
 	info, err := os.Stat(denied)
 	if err != nil {
 		return link + err.Error()
 	}
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
-	if info.IsDir() && denied != target {
+	if isClosed {
 		return fmt.Sprintf("%sthis user (%d) may not enter %s, which belongs to user %d (mode %v): "+
 			"use a program outside of it, or ask that user for access",
 			link, os.Geteuid(), denied, owner, info.Mode())
 	}
 	remedy := fmt.Sprintf("it belongs to user %d, so use another one, or ask that user for access", owner)
 	if owner == os.Geteuid() {
-		remedy = "chmod +x " + textutil.QuoteShellWord(target)
+		remedy = "chmod +x " + textutil.QuoteShellWord(denied)
 	}
 	return fmt.Sprintf("%sits mode is %v, and this user (%d) may not execute it: %s",
 		link, info.Mode(), os.Geteuid(), remedy)
-}
-
-// findDenial returns the file to which a path and its symbolic links lead, as far as they can be
-// followed, and the first directory on the way that this user may not enter, or that file if this
-// user may not execute it; empty if there is neither.
-func findDenial(path string) (target, denied string) {
-	target, err := filepath.Abs(path)
-	if err != nil {
-		return path, ""
-	}
-	for range maxLinks {
-		to, err := os.Readlink(target)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			dir, err := filepath.EvalSymlinks(filepath.Dir(target)) // ".." in the link is relative to it
-			if err != nil {
-				break
-			}
-			to = filepath.Join(dir, to)
-		}
-		target = to
-	}
-	_, err = filepath.EvalSymlinks(target)
-	failed, isPath := errors.AsType[*fs.PathError](err)
-	switch {
-	case isPath && errors.Is(err, fs.ErrPermission):
-		return target, filepath.Dir(failed.Path) // which contains what could not be inspected
-	case err == nil && !mayExecute(target):
-		return target, target
-	}
-	return target, ""
 }
 
 // mayExecute reports whether this user may enter a directory, or execute a file.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -138,12 +137,8 @@ func isGuard(p procStat) bool {
 	if p.name != filepath.Base(OwnBinary) {
 		return p.name == guardName
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), environTimeout)
-	defer cancel()
-	line, err := ctxutil.CallBounded(ctx, 0, func() ([]byte, error) {
-		return os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
-	})
-	return err == nil && strings.HasPrefix(string(line), guardName+"\x00")
+	argv := commandLineInTime(p.pid)
+	return len(argv) > 0 && argv[0] == guardName
 }
 
 // signalProcess signals the process p, but not another process that has its PID by now. It returns

@@ -58,10 +58,6 @@ func CommandLine(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// commandLineTimeout bounds the wait for one process's command line. The kernel takes a lock of
-// that process for it, which may be held for as long as a file system hangs.
-const commandLineTimeout = 250 * time.Millisecond
-
 // Ancestors returns an iterator over a process and its ancestors, nearest first. It yields the PID
 // and arguments of each. For a process without arguments it yields its name only. A process that is
 // not visible is yielded without arguments and is the last one.
@@ -91,7 +87,7 @@ func commandLineInTime(pid int) []string {
 	select {
 	case argv := <-read:
 		return argv
-	case <-time.After(commandLineTimeout):
+	case <-time.After(memoryReadTimeout):
 		return nil
 	}
 }
@@ -122,41 +118,35 @@ func RunsSameProgram(pid int, before time.Time) bool {
 // AwaitProcessEnd returns the cause of ctx if ctx ends first, and another error if the kernel
 // cannot report the end (before Linux 5.3).
 func AwaitProcessEnd(ctx context.Context, pid int) error {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err == unix.EINVAL { // kernels before 5.10 do not know the flag
-		fd, err = unix.PidfdOpen(pid, 0)
-	}
+	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ESRCH {
 		return nil
 	}
 	if err == nil {
-		err = unix.SetNonblock(fd, true)
+		err = unix.SetNonblock(fd, true) // so that [os.NewFile] waits for it without a thread
 	}
 	if err != nil {
 		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
 	}
 	file := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = file.Close() }()
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
-	}
 	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(0, 1)) })
 	defer stop()
-	err = conn.Read(func(fd uintptr) bool {
-		// a pidfd is readable once its process has ended
-		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, _ := unix.Poll(state, 0)
-		return n > 0
-	})
+	conn, err := file.SyscallConn()
+	if err == nil {
+		err = conn.Read(func(fd uintptr) bool {
+			// a pidfd is readable once its process has ended
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0
+		})
+	}
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	default:
-		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
 	}
+	return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
 }
 
 const fdDirectory = "/proc/self/fd"
