@@ -46,9 +46,9 @@ class NodeStatus:
     host: str = ""
     step: str = ""
     mark: str = ""
-    """failed, lost, left, waits, befallen, dropped, slow or ok."""
+    """failed, lost, left, waits, befallen, dropped or ok."""
     duration: timedelta = named("for_ns", timedelta(0))
-    """How long it waits; for a slow node, how long it took."""
+    """How long it waits."""
     what: str = ""
 
 

@@ -13,9 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// maxExits is the number of records of exits that are read at most.
-const maxExits = 1000
-
 // openedRun is a run directory with its job record.
 type openedRun struct {
 	reader *signal.Reader
@@ -45,7 +42,7 @@ func readRoles(ctx context.Context, path string) (*timeline.PlacedRoles, error) 
 	if err != nil {
 		return nil, err
 	}
-	files := timeline.RoleFiles{Size: run.job.Size, Nonce: run.job.Nonce, MaxExits: maxExits}
+	files := timeline.RoleFiles{Size: run.job.Size, Nonce: run.job.Nonce}
 	if files.Control, err = run.reader.ListDir(ctx, signal.ControlDir); err != nil {
 		return nil, err
 	}

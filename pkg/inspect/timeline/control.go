@@ -36,9 +36,13 @@ func readAttemptRecord[T any, R recordPointer[T]](
 	return nil, at, err
 }
 
-// readRecord reads a record that may be an empty mark: its name carries all information, and rec is
-// nil. If the record cannot be read, record notes a problem and returns nil, too.
+// readRecord reads a record that may be missing in the listing, or an empty mark: its name carries all
+// information, and rec is nil. If the record cannot be read, readRecord notes a problem and returns
+// nil, too.
 func readRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot, name string) (rec R, m RecordTime) {
+	if _, there := slices.BinarySearch(in.Names, name); !there {
+		return nil, m
+	}
 	rec, at, err := readAttemptRecord[T, R](r, in, name)
 	if !errors.Is(err, errEmptyRecord) {
 		r.noteProblem(err)
@@ -46,26 +50,16 @@ func readRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot,
 	return rec, RecordTime{Exists: true, At: at}
 }
 
-// readListedRecord is like record, but for a name that may be missing from the listing.
-func readListedRecord[T any, R recordPointer[T]](
-	r *runReader, in *signal.DirSnapshot, name string,
-) (rec R, m RecordTime) {
-	if _, there := slices.BinarySearch(in.Names, name); !there {
-		return nil, m
-	}
-	return readRecord[T, R](r, in, name)
-}
-
 // readControl reads the records in control/: those of the head, and the abort records of all nodes.
 func (r *runReader) readControl(control *signal.DirSnapshot) {
 	size := len(r.Nodes)
 	c, l := &r.Control, control.ParseListing(size)
 	c.Heartbeat = l.Heartbeats(record.StateHeartbeat)[0]
-	c.HeadRecord, c.Head = readListedRecord[record.Head](r, control, signal.NameHead)
-	c.DrainRecord, c.Drain = readListedRecord[record.OrderlyEnd](r, control, signal.NameOrderlyEnd)
-	c.LingerRecord, _ = readListedRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)
-	_, c.Go = readListedRecord[record.Mark](r, control, signal.NameGateOpen)
-	_, c.Over = readListedRecord[record.Mark](r, control, signal.NameHeadFinished)
+	c.HeadRecord, c.Head = readRecord[record.Head](r, control, signal.NameHead)
+	c.DrainRecord, c.Drain = readRecord[record.OrderlyEnd](r, control, signal.NameOrderlyEnd)
+	c.LingerRecord, _ = readRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)
+	_, c.Go = readRecord[record.Mark](r, control, signal.NameGateOpen)
+	_, c.Over = readRecord[record.Mark](r, control, signal.NameHeadFinished)
 	aborts := l.NodesWithAbort()
 	for _, node := range aborts[:min(len(aborts), maxQuickRecords)] {
 		abort, _ := readRecord[record.Abort](r, control, signal.AbortName(node, size))
@@ -86,7 +80,7 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 }
 
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
-	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce, MaxExits: maxQuickRecords}
+	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce}
 	placed, err := files.ReadRoles(r.ctx)
 	if !errors.Is(err, ErrNoPlan) {
 		r.noteProblem(err)

@@ -12,6 +12,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// maxExits is the maximum number of records of exits that are read.
+const maxExits = 1000
+
 // ErrNoPlan reports that a run has no plan of roles: it has none, or has not made the plan yet.
 var ErrNoPlan = errors.New("it has published no plan of roles")
 
@@ -107,7 +110,6 @@ type RoleFiles struct {
 	Control, Nodes *signal.DirSnapshot
 	Size           int    // number of nodes of the run
 	Nonce          string // of the attempt; empty: any
-	MaxExits       int    // number of records of exits that are read at most
 }
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].
@@ -130,19 +132,6 @@ func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord
 	return plan, rec, nil
 }
 
-// roleEvidence has what the run directory says about the instances.
-type roleEvidence struct {
-	members []int // node indices, by place
-	control signal.Listing
-	orders  map[int]signal.InstanceOrders // by instance
-	marks   map[int][]record.InstanceMark // by instance
-	lost    []int                         // instances that the head has given up
-	moved   map[int]int                   // first generation of each instance that a spare has taken over
-	// exits has the newest exit of each instance, as far as they were read.
-	exits    map[int]*record.InstanceExit
-	hasEnded bool // the end of the run is published
-}
-
 // ReadRoles reads the roles of a run and the states of their instances. If the run has no plan, the
 // error is [ErrNoPlan].
 func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
@@ -150,37 +139,64 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 	if err != nil {
 		return nil, err
 	}
-	control := f.Control.ParseListing(f.Size)
-	seen := roleEvidence{
-		control: control, orders: control.InstanceOrders(), marks: make(map[int][]record.InstanceMark),
-		moved: rec.Generations, hasEnded: HasEnd(control),
-	}
-	for _, offer := range rec.Offers {
-		seen.members = append(seen.members, offer.NodeIndex)
-	}
+	control, marks := f.Control.ParseListing(f.Size), make(map[int][]record.InstanceMark) // by instance
 	for _, mark := range f.Nodes.ParseListing(f.Size).Instances() {
-		seen.marks[mark.Instance] = append(seen.marks[mark.Instance], mark)
+		marks[mark.Instance] = append(marks[mark.Instance], mark)
 	}
-	if newest := control.NewestLive(); newest >= 0 {
-		live := new(record.LiveInstances)
-		_, err := f.Control.ReadRecord(ctx, signal.LiveName(newest), f.Nonce, live)
-		if err == nil { // otherwise the exits say which instances are lost
-			seen.lost = live.Lost
-		}
-	}
-	seen.exits = f.readExits(ctx, seen.marks)
+	lost, exits, orders := f.readLost(ctx, control), f.readExits(ctx, marks), control.InstanceOrders()
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read the roles to the end: %w", err)
 	}
-	placed := &PlacedRoles{Plan: plan, Members: seen.members}
+	placed := &PlacedRoles{Plan: plan}
+	for _, offer := range rec.Offers {
+		placed.Members = append(placed.Members, offer.NodeIndex)
+	}
 	for i := range plan.Roles {
 		role := Role{RolePlan: &plan.Roles[i]}
 		for j := range role.RolePlan.Instances {
-			role.Instances = append(role.Instances, seen.newInstance(role.RolePlan, &role.RolePlan.Instances[j]))
+			planned := &role.RolePlan.Instances[j]
+			number := planned.Number
+			// The head orders the generations of an instance that spans several nodes.
+			order := orders[number]
+			role.Instances = append(role.Instances, placed.newInstance(planned, marks[number], roles.Evidence{
+				Role: role.RolePlan, Started: len(role.After) == 0 || control.HasName(signal.StartName(role.Name)),
+				Generation: max(0, rec.Generations[number], order.Start), FailedBefore: order.Stop,
+				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
+			}))
 		}
 		placed.Roles = append(placed.Roles, role)
 	}
 	return placed, nil
+}
+
+// newInstance returns an instance with its state, which follows from its marks and the other evidence.
+func (p *PlacedRoles) newInstance(
+	planned *roles.Instance, marks []record.InstanceMark, seen roles.Evidence,
+) Instance {
+	for _, place := range planned.Places() {
+		seen.Nodes = append(seen.Nodes, p.Members[place])
+	}
+	for _, mark := range marks {
+		seen.Marks.Add(mark)
+	}
+	if exit := newestExit(marks); exit != nil {
+		seen.ExitGeneration = exit.Generation
+	}
+	return Instance{Instance: planned, InstanceState: roles.Fold(seen), Nodes: seen.Nodes, LastExit: seen.Exit}
+}
+
+// readLost returns the instances that the head has given up. Without its record, the exits say which
+// instances are lost.
+func (f RoleFiles) readLost(ctx context.Context, control signal.Listing) []int {
+	live := new(record.LiveInstances)
+	newest := control.NewestLive()
+	if newest < 0 {
+		return nil
+	}
+	if _, err := f.Control.ReadRecord(ctx, signal.LiveName(newest), f.Nonce, live); err != nil {
+		return nil
+	}
+	return live.Lost
 }
 
 // HasEnd reports whether a listing of the control directory shows the end of the run.
@@ -198,7 +214,7 @@ func (f RoleFiles) readExits(ctx context.Context, marks map[int][]record.Instanc
 		}
 	}
 	slices.SortFunc(newest, func(a, b record.InstanceMark) int { return a.Instance - b.Instance })
-	newest = newest[:min(len(newest), f.MaxExits)]
+	newest = newest[:min(len(newest), maxExits)]
 	records := make([]*record.InstanceExit, len(newest))
 	forEachConcurrently(ctx, len(newest), func(i int) {
 		rec := new(record.InstanceExit)
@@ -214,27 +230,6 @@ func (f RoleFiles) readExits(ctx context.Context, marks map[int][]record.Instanc
 		}
 	}
 	return exits
-}
-
-func (e *roleEvidence) newInstance(role *roles.RolePlan, planned *roles.Instance) Instance {
-	number := planned.Number
-	// The head orders the generations of an instance that spans several nodes.
-	order := e.orders[number]
-	seen := roles.Evidence{
-		Role: role, Started: len(role.After) == 0 || e.control.HasName(signal.StartName(role.Name)),
-		Generation: max(0, e.moved[number], order.Start), FailedBefore: order.Stop, RunEnded: e.hasEnded,
-		GivenUp: slices.Contains(e.lost, number), Exit: e.exits[number],
-	}
-	for _, place := range planned.Places() {
-		seen.Nodes = append(seen.Nodes, e.members[place])
-	}
-	for _, mark := range e.marks[number] {
-		seen.Marks.Add(mark)
-	}
-	if exit := newestExit(e.marks[number]); exit != nil {
-		seen.ExitGeneration = exit.Generation
-	}
-	return Instance{Instance: planned, InstanceState: roles.Fold(seen), Nodes: seen.Nodes, LastExit: seen.Exit}
 }
 
 // newestExit returns the mark of the newest exit among the marks of an instance, or nil if there is

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"reflect"
 	"strings"
 	"time"
 
@@ -14,12 +15,32 @@ const maxTextLength = 400
 // untrusted: it may move the cursor, reverse the writing direction, or be very long.
 func sanitizeText(text string) string { return textutil.SingleLine(text, maxTextLength) }
 
-func sanitizeAll(texts []string) []string {
-	var all []string
-	for _, text := range texts {
-		all = append(all, sanitizeText(text))
+// sanitizeTexts replaces all texts in a value by sanitized ones. It copies slices and pointers, which
+// may be those of a record.
+func sanitizeTexts(value reflect.Value) {
+	switch value.Kind() {
+	case reflect.String:
+		value.SetString(sanitizeText(value.String()))
+	case reflect.Pointer:
+		if !value.IsNil() {
+			own := reflect.New(value.Type().Elem())
+			own.Elem().Set(value.Elem())
+			value.Set(own)
+			sanitizeTexts(own.Elem())
+		}
+	case reflect.Slice:
+		if value.IsNil() {
+			return
+		}
+		value.Set(reflect.AppendSlice(reflect.MakeSlice(value.Type(), 0, value.Len()), value))
+		for i := range value.Len() {
+			sanitizeTexts(value.Index(i))
+		}
+	case reflect.Struct:
+		for i := 0; i < value.NumField() && value.Type() != reflect.TypeFor[time.Time](); i++ {
+			sanitizeTexts(value.Field(i))
+		}
 	}
-	return all
 }
 
 func formatDuration(d time.Duration) string {

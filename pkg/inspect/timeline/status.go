@@ -3,6 +3,7 @@ package timeline
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -161,10 +162,10 @@ type NodeStatus struct {
 	NodeIndex int    `json:"rank"`
 	Host      string `json:"host,omitempty"`
 	Step      string `json:"step"`
-	// Mark is the class of the node: waits, failed, lost, slow, dropped, left (a process of the job
+	// Mark is the class of the node: waits, failed, lost, dropped, left (a process of the job
 	// could not be ended there), befallen (an event occurred there), or ok.
 	Mark string `json:"mark"`
-	// For is how long the node has been waited for or, if it is slow, how long it took; 0 if unknown.
+	// For is how long the node has been waited for; 0 if unknown.
 	For  time.Duration `json:"for_ns,omitempty"`
 	What string        `json:"what,omitempty"`
 	// ReadyAt is when the node met all requirements of the gate, by the head's clock; zero if unknown,
@@ -186,13 +187,12 @@ const (
 	markWaiting  = "waits"
 	markEvent    = "befallen"
 	markDropped  = "dropped"
-	markSlow     = "slow"
 	markOK       = "ok"
 )
 
 // marksBySeverity lists the marks, the worst first.
 var marksBySeverity = []string{
-	markFailed, markLost, markLeftover, markWaiting, markEvent, markDropped, markSlow, markOK,
+	markFailed, markLost, markLeftover, markWaiting, markEvent, markDropped, markOK,
 }
 
 // RunEnd is the outcome of a run that has ended or is about to end.
@@ -232,14 +232,14 @@ type Observation struct {
 func SummarizeRun(run *Run, seen Observation) Status {
 	v := newStatusView(run, seen.Now)
 	s := Status{
-		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), seen.Now},
+		runIdentity:  runIdentity{StatusVersion, run.Name, run.Path, seen.Now},
 		overallState: overallState{State: v.overallState(), OtherVersion: run.OtherVersion},
 		statusTimes:  statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()},
 		driverInfo: driverInfo{
-			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command),
-			Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
+			Driver: v.plan.Driver, World: v.plan.HasRanks, Command: v.plan.Command,
+			Flags: v.plan.Flags, JobName: v.plan.JobName,
 		},
-		Roles: v.roleStates(), End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		Roles: v.roleStates(), End: v.runEnd(), Problems: run.Problems,
 		nodeCounts: nodeCounts{Nodes: run.Size(), Need: v.need}, Steps: []StepCount{},
 	}
 	if !run.OtherVersion {
@@ -258,12 +258,12 @@ func SummarizeRun(run *Run, seen Observation) Status {
 	}
 	// The following fields depend on those above.
 	if s.State != StateUnknown {
-		s.Phase = sanitizeText(v.currentPhase(s))
+		s.Phase = v.currentPhase(s)
 		s.Next, s.Deadline = v.describeNext(s)
 	}
 	if p := run.Progress(); p != nil {
 		nodeName := func(node int) string { return v.formatNodeList([]int{node}) }
-		s.Progress = &ProgressStatus{*p, sanitizeText(progress.Describe(*p, nodeName))}
+		s.Progress = &ProgressStatus{*p, progress.Describe(*p, nodeName)}
 	}
 	s.Code = exitCodes[s.State]
 	s.signsOfLife = seen.evaluateSigns(run.SilentAfter(), s.Over())
@@ -271,6 +271,7 @@ func SummarizeRun(run *Run, seen Observation) Status {
 		s.Code = ExitInProgress
 	}
 	s.Conditions = v.listConditions(s)
+	sanitizeTexts(reflect.ValueOf(&s).Elem())
 	return s
 }
 
@@ -368,20 +369,20 @@ func (v *statusView) runEnd() *RunEnd {
 		return nil
 	}
 	end := &RunEnd{
-		Code: r.Code, Word: sanitizeText(r.Outcome), Why: sanitizeText(r.Reason), Took: r.Duration,
-		Advice: sanitizeAll(r.Advice), Others: len(r.Consequences),
-		BadOn: sanitizeText(launcher.CompactNodeList(r.BadNodes)),
+		Code: r.Code, Word: r.Outcome, Why: r.Reason, Took: r.Duration,
+		Advice: r.Advice, Others: len(r.Consequences),
+		BadOn: launcher.CompactNodeList(r.BadNodes),
 	}
 	cause := r.Cause
 	if cause == nil {
 		return end
 	}
-	end.NodeIndex, end.Host, end.Phase = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase))
-	end.Cause, end.Log = sanitizeText(cause.Message), sanitizeText(cause.Log)
+	end.NodeIndex, end.Host, end.Phase = &cause.NodeIndex, cause.Host, string(cause.Phase)
+	end.Cause, end.Log = cause.Message, cause.Log
 	if len(cause.LostNodes) > 0 {
 		end.Lost, end.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
-	end.Lines = sanitizeAll(cause.Lines[max(0, len(cause.Lines)-maxQuotedLines):])
+	end.Lines = cause.Lines[max(0, len(cause.Lines)-maxQuotedLines):]
 	return end
 }
 

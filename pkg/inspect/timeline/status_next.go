@@ -25,7 +25,7 @@ func (v *statusView) gateWaits() (waits []GateWait) {
 		case len(unmet.Nodes) > 0:
 			continue // each node lacks an earlier step
 		case step != stepHead:
-			framework := textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength)
+			framework := textutil.TruncateText(v.plan.Framework, maxNodeListLength)
 			wait.What = framework + " does not report all nodes yet"
 		}
 		waits = append(waits, wait)
@@ -111,7 +111,7 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int) {
 	case wait.Step == stepHead:
 		return laterTime(v.start, v.nodes[0].since).Add(within), 0
 	case wait.Step == stepSandbox && v.run.Job != nil && len(v.run.Job.Steps) > 0:
-		return v.sandboxStepDeadline(wait, within)
+		return at, 0 // it depends on when the step of the sandboxes began
 	}
 	for _, of := range wait.NodeIndices {
 		// A time that is not after the head's start means that no step of the node is known.
@@ -123,28 +123,16 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int) {
 	return at, node
 }
 
-// sandboxStepDeadline returns the deadline of the sandboxes of a separate step, and the first node
-// that waits for one. The timeout counts from the job's start. The deadline is unknown once a
-// daemon of that step has appeared, and before the head's node has passed its checks.
-func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, node int) {
-	head := v.nodes[0]
-	hasStepDaemon := func(of int) bool { return len(v.nodes[of].StepDaemons) > 0 }
-	if head.step == stepJoin || head.step == stepCheck || slices.ContainsFunc(wait.NodeIndices, hasStepDaemon) {
-		return at, 0
-	}
-	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0]
-}
-
 func (v *statusView) formatNodeList(nodes []int) string {
 	id := launcher.Identity{Size: len(v.nodes)}
 	if v.run.Job != nil {
 		id.Steps = v.run.Job.Steps
 	}
-	return sanitizeText(id.FormatNodes(nodes, func(member int) string {
+	return id.FormatNodes(nodes, func(member int) string {
 		node := record.NodeOfMember(member, id.Size)
 		if node < 0 || node >= len(v.nodes) {
 			return ""
 		}
 		return v.nodes[node].Host
-	}))
+	})
 }

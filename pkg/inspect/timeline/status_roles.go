@@ -54,7 +54,7 @@ const maxInstancesShown = 5
 func (v *statusView) roleStates() (all []RoleStatus) {
 	if v.run.Roles == nil {
 		for _, name := range v.plan.Roles {
-			all = append(all, RoleStatus{Name: sanitizeText(name)})
+			all = append(all, RoleStatus{Name: name})
 		}
 		return all
 	}
@@ -67,7 +67,7 @@ func (v *statusView) roleStates() (all []RoleStatus) {
 
 func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus {
 	s := RoleStatus{
-		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances),
+		Name: role.Name, Primary: role.Primary, Instances: len(role.Instances),
 		Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
 	}
 	for _, c := range s.countsByStatus() {
@@ -90,7 +90,7 @@ func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus
 		s.Waits = append(s.Waits, v.instanceStatus(role, instance, probes))
 	}
 	if newest != nil {
-		s.LastExit = sanitizeText(newest.Message)
+		s.LastExit = newest.Message
 	}
 	return s
 }
@@ -119,16 +119,16 @@ func needsAttention(state roles.InstanceStatus) bool {
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
 func (v *statusView) instanceStatus(role *Role, instance *Instance, probes map[string]string) InstanceStatus {
 	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
-	s := InstanceStatus{Instance: sanitizeText(name), State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
+	s := InstanceStatus{Instance: name, State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
 	switch reported := probes[name]; {
 	case instance.Status == roles.StatusLost, instance.Status == roles.StatusRestarting:
 		if instance.LastExit != nil {
-			s.What = sanitizeText(instance.LastExit.Message)
+			s.What = instance.LastExit.Message
 		}
 	case instance.Status == roles.StatusStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
-		s.What = sanitizeText("no daemon of step " + role.Program.Step + " has joined there: check that step")
+		s.What = "no daemon of step " + role.Program.Step + " has joined there: check that step"
 	case reported != "":
-		s.What = sanitizeText(reported)
+		s.What = reported
 	case instance.Status == roles.StatusStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
@@ -188,7 +188,7 @@ func (v *statusView) waitingRoles() *GateWait {
 	if len(parts) == 0 {
 		return nil
 	}
-	what := sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))
+	what := "waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", ")
 	return &GateWait{Step: stepWorkers, What: what}
 }
 
@@ -216,7 +216,7 @@ func (v *statusView) roleEnd(path string) string {
 		return untilStopped + path
 	}
 	names := textutil.JoinLimited(primaries, maxRolesShown, ", ")
-	return sanitizeText("the job ends when its primary roles have ended: " + names)
+	return "the job ends when its primary roles have ended: " + names
 }
 
 // RoleLines returns a line for each role, and below it one for each instance that needs attention.

@@ -150,15 +150,8 @@ func TestStatus(t *testing.T) {
 			"unless the head's service is up (--start-timeout): in 04:21\n",
 		}, []string{"… rank"}},
 		{"the sandboxes are of another step", func() *Run {
-			run := inStep(made(2, record.StateJoined, record.StateChecked))
-			only(run, 1, record.StateJoined)
-			return run
-		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--start-timeout): in 04:18\n"}, nil},
-		{"a daemon of the sandboxes' step has appeared", func() *Run {
-			run := inStep(made(2, record.StateJoined, record.StateChecked))
-			run.Nodes[0].StepDaemons = []int{1}
-			return run
-		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--start-timeout)\n"}, []string{"that was"}},
+			return inStep(made(2, record.StateJoined, record.StateChecked))
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--start-timeout)\n"}, nil},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray does not report all nodes yet\n"}, nil},
 		{"one sandbox is enough", func() *Run {
 			run := up(2)
@@ -199,16 +192,6 @@ func TestStatus(t *testing.T) {
 			run.Control.HeadRecord = &record.Head{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
 			return run
 		}, 0, 0, []string{"  dashboard: http://127.0.0.1:8265 on n0\n  next: "}, nil},
-		{"one was slow", func() *Run {
-			run := open(up(8))
-			run.Nodes[5].States[3].At = begin.Add(12 * time.Second)
-			return run
-		}, 0, 0, []string{"  ~ node 5  n5  ready  slow 00:12       half of the nodes were ready after 4s\n"}, []string{"node 4"}},
-		{"nobody is slow by chance", func() *Run {
-			run := open(up(8))
-			run.Nodes[5].States[3].At = begin.Add(8 * time.Second)
-			return run
-		}, 0, 0, nil, []string{"slow"}},
 		{"no sign of life", func() *Run { return open(up(2)) }, 2, 3 * time.Minute, []string{"UP  ", "nothing has changed for 3m0s: the daemons may be gone\n"}, nil},
 		{"the head rests for longer", func() *Run { return open(resting(4 * time.Minute)) }, 0, 8*time.Minute - 1, nil, []string{"gone"}},
 		{"it has rested for too long", func() *Run { return open(resting(4 * time.Minute)) }, 2, 8 * time.Minute, []string{"nothing has changed for 8m0s: the daemons may be gone\n"}, nil},

@@ -25,12 +25,12 @@ type TextStyle struct {
 var (
 	markSymbols = map[string]string{
 		markFailed: "✗", markLost: "✗", markLeftover: "!", markWaiting: "…", markEvent: "!", markDropped: "-",
-		markSlow: "~", markOK: "✓",
+		markOK: "✓",
 	}
 	ansiColours = map[string]string{
 		string(StateBringingUp): "36", string(StateUp): "32", string(StateFinished): "32", string(StateEnding): "33",
 		string(StateFailed): "1;31", markLost: "1;31", markLeftover: "31", markWaiting: "36", markEvent: "33",
-		markDropped: "33", markSlow: "33",
+		markDropped: "33",
 	}
 )
 

@@ -19,9 +19,6 @@ type statusView struct {
 	nodes        []*nodeView // in node order
 	requirements membership.Requirements
 	unmetSteps   []membership.UnmetStep // steps that the gate waits for
-	// medianReady is the time within which half of the nodes became ready; 0 if that is known of too
-	// few nodes.
-	medianReady time.Duration
 }
 
 // nodeView is a node with its present step.
@@ -85,7 +82,7 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	// Add why nodes were dropped, and what they last reported.
 	for _, d := range run.droppedNodes() {
 		if d.NodeIndex >= 0 && d.NodeIndex < len(v.nodes) {
-			v.nodes[d.NodeIndex].dropReason = cmp.Or(sanitizeText(d.Reason), "dropped")
+			v.nodes[d.NodeIndex].dropReason = cmp.Or(d.Reason, "dropped")
 		}
 	}
 	for _, event := range run.Events {
@@ -95,7 +92,6 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	}
 	v.unmetSteps = v.requirements.UnmetSteps(v.nodesMissing)
 	v.assignSteps()
-	v.medianReady = v.medianReadyTime()
 	return v
 }
 
@@ -175,14 +171,6 @@ func (v *statusView) setStepTimes(n *nodeView) {
 	}
 }
 
-// readyAfter returns the time from the head's start until a node was ready; 0 if unknown.
-func (v *statusView) readyAfter(n *nodeView) time.Duration {
-	if v.start.IsZero() || !n.readyAt.After(v.start) {
-		return 0
-	}
-	return n.readyAt.Sub(v.start)
-}
-
 func laterTime(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -222,7 +210,7 @@ func (v *statusView) serviceDashboard() *Dashboard {
 	if service == nil || service.Dashboard == "" || len(v.nodes) == 0 {
 		return nil
 	}
-	return &Dashboard{URL: sanitizeText(service.Dashboard), Host: sanitizeText(v.nodes[0].Host)}
+	return &Dashboard{URL: service.Dashboard, Host: v.nodes[0].Host}
 }
 
 // hasEnoughSandboxes reports whether the gate needs no more sandboxes. It is false if the gate
@@ -234,29 +222,6 @@ func (v *statusView) hasEnoughSandboxes() bool {
 	require, err := membership.ParseSandboxQuorum(v.plan.SandboxQuorum)
 	ready := v.run.NodesInState(record.StateSandboxReady)
 	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(ready, v.need)
-}
-
-// minNodesForSlow is the minimum number of nodes for one of them to count as slow, and minSlowDelay
-// the minimum delay after the median. Smaller differences are chance.
-const (
-	minNodesForSlow = 4
-	minSlowDelay    = time.Second
-)
-
-// medianReadyTime returns the median of the times until the nodes were ready; 0 for fewer than
-// minNodesForSlow nodes.
-func (v *statusView) medianReadyTime() time.Duration {
-	var all []time.Duration
-	for _, n := range v.nodes {
-		if after := v.readyAfter(n); after > 0 {
-			all = append(all, after)
-		}
-	}
-	if len(all) < minNodesForSlow {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
 }
 
 // countSteps returns how many nodes are at each step, and how many are ready. A step without nodes is
@@ -277,11 +242,10 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 // nodeStatus returns the status of one node. If the run has ended, it does not matter what the node
 // was waiting for.
 func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
-	s := NodeStatus{NodeIndex: n.NodeIndex, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK, ReadyAt: n.readyAt}
+	s := NodeStatus{NodeIndex: n.NodeIndex, Host: n.Host, Step: n.step, Mark: markOK, ReadyAt: n.readyAt}
 	// A node that waits for the head's service is not the one that delays the run.
 	waiting := state == StateBringingUp && isPendingStep(n.step) &&
 		(n.step != stepWorkers || v.requirements.HeadServiceUp)
-	after := v.readyAfter(n)
 	switch {
 	case n.step == stepFailed:
 		s.Mark = markFailed
@@ -289,7 +253,7 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	case n.step == stepLost:
 		s.Mark, s.What = markLost, "it shows no activity any more"
 	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
-		s.Mark, s.What = markLeftover, sanitizeText("left running: "+n.Done.LeftProcesses[0])
+		s.Mark, s.What = markLeftover, "left running: "+n.Done.LeftProcesses[0]
 	case n.step == stepDropped:
 		s.Mark, s.What = markDropped, n.dropReason
 	case waiting:
@@ -297,24 +261,16 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 			s.For = max(0, v.now.Sub(n.since))
 		}
 	case len(n.EventRecords) > 0:
-		s.Mark, s.What = markEvent, sanitizeText(n.EventRecords[len(n.EventRecords)-1].Message)
-	case v.isSlow(after) && (state == StateBringingUp || state == StateUp):
-		s.Mark, s.For = markSlow, after
-		s.What = "half of the nodes were ready after " + formatDuration(v.medianReady)
+		s.Mark, s.What = markEvent, n.EventRecords[len(n.EventRecords)-1].Message
 	}
 	return s
-}
-
-// isSlow reports whether a node was ready after more than twice the median, and considerably later.
-func (v *statusView) isSlow(after time.Duration) bool {
-	return v.medianReady > 0 && after > 2*v.medianReady && after-v.medianReady > minSlowDelay
 }
 
 // waitReason describes what a node waits for.
 func (n *nodeView) waitReason() string {
 	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
 	if reported := n.lastReported[record.Phase(n.step)]; reported != "" {
-		return sanitizeText(lacks + ": " + reported)
+		return lacks + ": " + reported
 	}
 	return lacks
 }
@@ -325,5 +281,5 @@ func (n *nodeView) describeFailure() (step, what string) {
 	if failed == nil {
 		return n.step, "it has failed; its record cannot be read"
 	}
-	return cmp.Or(sanitizeText(string(failed.Phase)), n.step), sanitizeText(failed.Message)
+	return cmp.Or(string(failed.Phase), n.step), failed.Message
 }
