@@ -43,7 +43,10 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 	}
 	add(sandbox.Command != "" && !sandbox.Step, "sandbox: run %q, %s; the gate needs %s",
 		sandbox.Command, ready, sandbox.Require)
-	lines = slices.Concat(lines, c.planServices(), c.planRoles(), []string{"gate: open when all of this is proven"})
+	for _, level := range roles.StartLevels(c.Roles.Definitions) {
+		add(true, "roles: start %s (bringupd roles --dry-run=FILE shows their places)", strings.Join(level, ", "))
+	}
+	lines = slices.Concat(lines, c.planServices(), []string{"gate: open when all of this is proven"})
 	switch {
 	case c.Roles.AreGiven():
 		var primaries []string
@@ -99,39 +102,6 @@ func (c Config) planServices() (lines []string) {
 		add("workers: node 1, and likewise the others,", worker, err)
 	}
 	return lines
-}
-
-// planRoles describes the roles in the order in which they start. Their places are known when all
-// nodes have joined.
-func (c Config) planRoles() (lines []string) {
-	for _, name := range slices.Concat(roles.StartLevels(c.Roles.Definitions)...) {
-		at := slices.IndexFunc(c.Roles.Definitions, func(d roles.Definition) bool { return d.Name == name })
-		lines = append(lines, planRole(&c.Roles.Definitions[at]))
-	}
-	return lines
-}
-
-func planRole(d *roles.Definition) string {
-	nodes, named := map[int]string{
-		roles.NodesRest: "the remaining nodes", roles.NodesAll: "all nodes", roles.NodesHead: "the first node",
-	}[d.Placement.Nodes]
-	if !named {
-		nodes = fmt.Sprintf("%d nodes", d.Placement.Nodes)
-	}
-	line := fmt.Sprintf("role %s: run %q on %s", d.Name, strings.TrimSpace(d.Program.Command), nodes)
-	add := func(applies bool, format string, args ...any) {
-		if applies {
-			line += fmt.Sprintf(format, args...)
-		}
-	}
-	add(len(d.Placement.With) > 0, " of %s", strings.Join(d.Placement.With, ", "))
-	add(len(d.After) > 0, " after %s", strings.Join(d.After, ", "))
-	add(d.Oneshot, ", done when it has ended with 0, within %s", d.Timeout)
-	add(!d.Oneshot && d.Ready.Probe != "", ", ready by %s within %s", d.Ready.Probe, d.Ready.Timeout)
-	add(!d.Oneshot && d.Ready.Probe == "" && d.IsUnprobed(), ", ready once it runs, listed once it listens")
-	add(d.HangTimeout > 0, ", ended when it shows no sign of activity for %s", d.HangTimeout)
-	add(d.Restarts.Max > 0, "; at most %d restarts of an instance within %s", d.Restarts.Max, d.Restarts.Window)
-	return line
 }
 
 // The maximum lengths of published texts in characters. All nodes read them at the same moment.

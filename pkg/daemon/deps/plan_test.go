@@ -52,8 +52,8 @@ func TestPlan(t *testing.T) {
 				}
 			},
 			[]string{
-				"node 0 of 4", "meet 4 nodes", `role judge: run "serve" on 2 nodes, ready by tcp:$BRINGUPD_PORT within 1m0s; at most 2 restarts of an instance within 1h0m0s`,
-				`role trainer: run "train" on the remaining nodes after judge, ended when it shows no sign of activity for 1m0s`, "gate", "end: when all primary roles have ended with 0, or one fails: trainer",
+				"node 0 of 4", "meet 4 nodes", "roles: start judge", "roles: start trainer", "gate",
+				"end: when all primary roles have ended with 0, or one fails: trainer",
 			},
 		},
 		{

@@ -35,10 +35,6 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
 		add("further job steps", strings.Join(job.Steps, ", "))
 	}
-	// Different versions on the nodes may be a mistake, so they are highlighted.
-	if others := l.otherVersions(); others != "" {
-		facts = append(facts, Fact{Name: "other versions", Value: sanitizeSentence(others), Tone: SeverityAttention})
-	}
 	if s := l.run.Control.HeadRecord; s != nil {
 		add("head's service", s.Address)
 		add("variables for the driver", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", "))
@@ -47,19 +43,4 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
 	}
 	return facts
-}
-
-func (l viewBuilder) otherVersions() string {
-	if l.run.Job == nil {
-		return ""
-	}
-	by := make(map[string][]int) // node indices by version
-	for i := range l.run.Nodes {
-		if j := l.run.Nodes[i].Joined; j != nil && j.ProgramVersion != l.run.Job.ProgramVersion {
-			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
-		}
-	}
-	return strings.Join(mapSlice(slices.Sorted(maps.Keys(by)), func(program string) string {
-		return fmt.Sprintf("%s on %s", program, l.formatNodes(by[program]))
-	}), "; ")
 }

@@ -55,21 +55,12 @@ type scriptData struct {
 	P50   map[string]float64 `json:"p50"`
 }
 
-// scriptNode is a NodeRow with short JSON keys, because the page contains all nodes.
+// scriptNode is a NodeRow with what the script writes of its times.
 type scriptNode struct {
-	NodeIndex int      `json:"r"`
-	Host      string   `json:"h"`
-	State     string   `json:"s"`
-	Tone      Severity `json:"t"`
-	Ready     string   `json:"at,omitempty"`
-	Slow      []string `json:"slow,omitempty"`
+	NodeRow
+	ReadyText string `json:"ready,omitempty"`
 	// phase, class, left, width, start as text, duration as text, duration in ms
-	Lanes    [][]any      `json:"l,omitempty"`
-	Failures []CauseEntry `json:"f,omitempty"`
-	Befell   []string     `json:"b,omitempty"`
-	Checks   []string     `json:"c,omitempty"`
-	Facts    [][]string   `json:"a,omitempty"`
-	Logs     []string     `json:"g,omitempty"`
+	Lanes [][]any `json:"lanes,omitempty"`
 }
 
 // writePage writes the view as an HTML page, which needs no other files. If interval is positive and
@@ -263,14 +254,10 @@ func (v *View) buildScriptData(s timeScale) scriptData {
 		d.P50[p.Phase] = toMilliseconds(p.P50)
 	}
 	for _, n := range v.Nodes {
-		b := scriptNode{
-			NodeIndex: n.NodeIndex, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures,
-			Befell: n.Befell, Checks: n.Checks, Logs: n.Logs,
-		}
+		b := scriptNode{NodeRow: n}
 		if n.Ready > 0 {
-			b.Ready = textutil.BriefDuration(n.Ready)
+			b.ReadyText = textutil.BriefDuration(n.Ready)
 		}
-		b.Facts = mapSlice(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
 		b.Lanes = mapSlice(n.Lanes, func(lane PhaseLane) []any {
 			left, width := s.extent(lane.From, lane.To)
 			return []any{

@@ -3,7 +3,7 @@
   let data, nodes;
   function readData(text) {
     data = JSON.parse(text);
-    nodes = new Map((data.nodes || []).map((n) => [n.r, n]));
+    nodes = new Map((data.nodes || []).map((n) => [n.rank, n]));
   }
   readData(document.getElementById('data').textContent);
   const drawer = document.getElementById('drawer');
@@ -22,10 +22,10 @@
     root.dataset.theme = dark ? 'light' : 'dark';
   });
 
-  const nameOf = (n) => (n.h ? n.h : 'node ' + n.r);
+  const nameOf = (n) => (n.host ? n.host : 'node ' + n.rank);
 
   function lanes(n) {
-    const rows = (n.l || []).map(([phase, cls, left, width, from, took, ms]) => {
+    const rows = (n.lanes || []).map(([phase, cls, left, width, from, took, ms]) => {
       const bar = el('i', { class: cls });
       bar.style.left = left + '%';
       bar.style.width = width + '%';
@@ -47,11 +47,11 @@
 
   function words(n) {
     const parts = [];
-    for (const f of n.f || []) {
+    for (const f of n.failures || []) {
       parts.push(el('p', {}, el('b', { class: 'bad' }, '✕ ' + f.kind), ' ' + f.what));
       if (f.lines && f.lines.length) parts.push(el('pre', {}, f.lines.join('\n')));
     }
-    const logs = (n.g || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
+    const logs = (n.logs || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
     logs.forEach(([name, pre], i) => {
       const log = el('details', { class: 'log' }, el('summary', {}, el('span', { class: 'mono' }, 'logs/' + name)), el('pre', {}, pre.textContent || '(empty)'));
       log.open = i === 0;
@@ -77,12 +77,12 @@
     shown = rank;
     const close = el('button', { type: 'button', 'aria-label': 'close' }, '✕ close');
     close.addEventListener('click', hide);
-    const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.h ? el('span', { class: 'mute' }, 'node ' + n.r) : '',
-      el('b', { class: n.t }, n.s), n.at ? el('span', { class: 'mute' }, 'ready after ' + n.at) : '',
+    const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.host ? el('span', { class: 'mute' }, 'node ' + n.rank) : '',
+      el('b', { class: n.tone }, n.state), n.ready ? el('span', { class: 'mute' }, 'ready after ' + n.ready) : '',
       n.slow ? el('span', { class: 'mind' }, '▲ slow: ' + n.slow.join(', ')) : '', el('span', { class: 'push' }), close);
-    const facts = el('dl', { class: 'config' }, ...(n.a || []).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));
+    const facts = el('dl', { class: 'config' }, ...(n.facts || []).flatMap((f) => [el('dt', {}, f.name), el('dd', {}, f.value)]));
     drawer.replaceChildren(el('div', { class: 'inner' }, bar, el('div', { class: 'cols' },
-      el('div', {}, lanes(n), list('Checks that did not pass', n.c), list('Events', n.b), el('h3', {}, 'The node'), facts),
+      el('div', {}, lanes(n), list('Checks that did not pass', n.checks), list('Events', n.befell), el('h3', {}, 'The node'), facts),
       el('div', {}, ...words(n)))));
     drawer.hidden = false;
     drawer.scrollTop = 0;
