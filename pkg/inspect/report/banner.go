@@ -24,20 +24,20 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	case l.run.Result != nil, len(l.run.Control.Aborts) > 0:
 		return l.endedBanner(v, verdict)
 	case verdict != nil:
-		b.Title = sanitizeSentence(verdict.Reason) + ": the run was ending, and wrote no result"
+		b.Title = verdict.Reason + ": the run was ending, and wrote no result"
 		b.setCode(verdict.Code, "")
 	case hasUnreadableResult(l.run):
 		b.Title = "the run has ended, but its result cannot be read: the directory is incomplete"
 	case !l.isAlive:
 		b.Title = "the run wrote no result, and its daemons show no activity"
 	default:
-		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: sanitizeSentence(l.status.Summary())}
+		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: l.status.Summary()}
 	}
 	return l.completeUnfinished(b, v)
 }
 
 func (b *Banner) setCode(code int, word string) {
-	b.Code, b.Outcome = &code, sanitizeLine(word, 40)
+	b.Code, b.Outcome = &code, word
 	all := health.OutcomeTable()
 	at := slices.IndexFunc(all, func(o health.Outcome) bool {
 		return o.Code == code && (word == "" || word == o.Name)
@@ -56,8 +56,7 @@ func (b *Banner) setCode(code int, word string) {
 // an abort record.
 func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	b := Banner{
-		Tone: SeverityBad, Word: "Failed", Title: sanitizeSentence(r.Reason), Advice: sanitizeSentences(r.Advice),
-		Bad: sanitizeSentences(r.BadNodes),
+		Tone: SeverityBad, Word: "Failed", Title: r.Reason, Advice: r.Advice, Bad: r.BadNodes,
 	}
 	b.setCode(r.Code, r.Outcome)
 	switch {
@@ -72,18 +71,18 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	// Add the chain of failures, and the notes.
 	b.setChain(l, r.Cause, r.Consequences)
 	b.Events = mapSlice(r.Events, func(e record.Event) string {
-		return nodeName(e.NodeIndex, sanitizeLine(e.Host, maxNameLength)) + ": " + formatEvent(e)
+		return nodeName(e.NodeIndex, e.Host) + ": " + formatEvent(e)
 	})
 	b.Notes = mapSlice(r.Dropped, func(d record.DroppedNode) string {
-		node := nodeName(d.NodeIndex, sanitizeLine(d.Host, maxNameLength))
-		return fmt.Sprintf("completed without %s: %s", node, sanitizeSentence(d.Reason))
+		node := nodeName(d.NodeIndex, d.Host)
+		return fmt.Sprintf("completed without %s: %s", node, d.Reason)
 	})
 	if r.Requeue != nil {
 		decision := "not requeued: "
 		if r.Requeue.Wanted {
 			decision = "to be requeued: "
 		}
-		b.Notes = append(b.Notes, decision+sanitizeSentence(r.Requeue.Reason))
+		b.Notes = append(b.Notes, decision+r.Requeue.Reason)
 	}
 	// If nothing else failed, show the last log lines of the driver.
 	at := slices.IndexFunc(v.Logs, func(log LogTail) bool { return log.Name == "driver.log" })
@@ -125,7 +124,7 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 		if !v.Begin.IsZero() {
 			then := timeline.SummarizeRun(l.run, timeline.Observation{Now: l.startedAt.Add(v.Last)}).Summary()
 			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; "+
-				"progress then: %s", textutil.BriefDuration(l.quietFor), sanitizeSentence(then)))
+				"progress then: %s", textutil.BriefDuration(l.quietFor), then))
 		}
 		b.Notes = append(b.Notes, "the report shows what the directory contains: the daemons may have been killed, "+
 			"or the directory may be incomplete or a copy made while they ran")
@@ -135,7 +134,7 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	failures := l.otherFailures(record.Failure{Header: record.Header{NodeIndex: -1}})
 	slices.SortStableFunc(failures, func(a, c record.Failure) int { return a.WrittenAt.Compare(c.WrittenAt) })
 	if len(failures) > 0 {
-		b.Tone, b.Title = SeverityBad, sanitizeSentence(failures[0].Message)
+		b.Tone, b.Title = SeverityBad, failures[0].Message
 		b.setChain(l, &failures[0], failures[1:])
 	}
 	return b

@@ -48,7 +48,7 @@ func (l viewBuilder) hostName(node int) string {
 	if node < 0 || node >= len(l.run.Nodes) {
 		return ""
 	}
-	return sanitizeLine(l.run.Nodes[node].Host, maxNameLength)
+	return l.run.Nodes[node].Host
 }
 
 // ReadView reads the run in the directory and the ends of its logs.
@@ -66,7 +66,7 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	}
 	v := NewView(run, ReadLogs(ctx, run), touched)
 	for _, sentence := range DescribeFlightRecorder(ctx, path) {
-		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeSentence(sentence))
+		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeText(sentence, maxSentenceLength))
 	}
 	return v, nil
 }
@@ -90,12 +90,11 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	l.status = timeline.SummarizeRun(run, timeline.Observation{Now: run.ReadAt, Verbose: true})
 	v := &View{
 		runIdentity: runIdentity{
-			ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000),
-			run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
+			ViewVersion, run.Name, run.Path, run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
 		},
 		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
 		roleExits:      roleExits{l.status.Roles, l.listExits()},
-		Problems:       sanitizeSentences(run.Problems), Logs: logs, Checks: l.groupChecks(),
+		Problems:       run.Problems, Logs: logs, Checks: l.groupChecks(),
 		Config: l.configFacts(), hasEnded: run.HasEnded(), shareTable: l.formatShareTable(),
 	}
 	// Slow phases are found by comparison with the statistics of all nodes.
@@ -107,6 +106,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	markCritical(v.Nodes, v.Critical)
 	v.Banner = l.buildBanner(v)
 	v.Facts = l.keyFigures(v)
+	textutil.CleanTexts(v, maxSentenceLength, sanitizeText)
 	return v
 }
 
@@ -121,7 +121,9 @@ func (l viewBuilder) formatShareTable() string {
 		}
 	}
 	table := formatCalls(l.run.Result.Share, workers)
-	return strings.Join(sanitizeLines(strings.Split(strings.TrimRight(table, "\n"), "\n")), "\n")
+	return strings.Join(mapSlice(strings.Split(strings.TrimRight(table, "\n"), "\n"), func(line string) string {
+		return sanitizeText(line, maxSentenceLength)
+	}), "\n")
 }
 
 func hasUnreadableResult(run *timeline.Run) bool {
@@ -201,8 +203,8 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 
 func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) NodeRow {
 	n := NodeRow{
-		NodeIndex: node.NodeIndex, Host: sanitizeLine(node.Host, maxNameLength), Ready: l.sinceStart(status.ReadyAt),
-		State: sanitizeLine(status.Step, maxNameLength), Tone: l.nodeTone(node, status), Facts: nodeFacts(node),
+		NodeIndex: node.NodeIndex, Host: node.Host, Ready: l.sinceStart(status.ReadyAt), State: status.Step,
+		Tone: l.nodeTone(node, status), Facts: nodeFacts(node),
 		Failures: mapSlice(node.Failures, l.buildCauseEntry), Befell: mapSlice(node.EventRecords, formatEvent),
 	}
 	if status.IsFailed() {
@@ -212,7 +214,7 @@ func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) 
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if severityOf(f.Verdict) != SeverityGood {
-				n.Checks = append(n.Checks, sanitizeLine(string(f.Verdict), 10)+" "+sanitizeSentence(f.OneLine()))
+				n.Checks = append(n.Checks, string(f.Verdict)+" "+f.OneLine())
 			}
 		}
 	}
@@ -237,7 +239,7 @@ func (l viewBuilder) nodeTone(node *timeline.Node, status timeline.NodeStatus) S
 // a failure in it. Otherwise it was cut short, because another node had failed.
 func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) PhaseLane {
 	lane := PhaseLane{
-		Phase: sanitizeLine(span.Phase, 40), Sandbox: span.Daemon != "" && span.Daemon != "daemon",
+		Phase: span.Phase, Sandbox: span.Daemon != "" && span.Daemon != "daemon",
 		From: l.sinceStart(span.From), To: max(l.sinceStart(span.To), l.sinceStart(span.From)), Open: span.Open,
 	}
 	if span.Open && l.isAlive {
@@ -255,10 +257,9 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 // buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	entry := CauseEntry{
-		NodeIndex: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, maxNameLength), l.hostName(f.NodeIndex)),
-		Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
-		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
-		Lines: sanitizeLines(f.Lines[max(0, len(f.Lines)-maxCauseLines):]),
+		NodeIndex: f.NodeIndex, Host: cmp.Or(f.Host, l.hostName(f.NodeIndex)),
+		Kind: string(f.Kind), Phase: string(f.Phase), What: f.Message, Log: f.Log,
+		Lines: f.Lines[max(0, len(f.Lines)-maxCauseLines):],
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.
 	if timeline.IsLossOfOthers(f) {
@@ -279,7 +280,7 @@ func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 
 // formatEvent formats an event record, with the number of times that it occurred.
 func formatEvent(e record.Event) string {
-	what := sanitizeSentence(e.Message)
+	what := e.Message
 	if e.Count > 1 {
 		what += fmt.Sprintf(" (%d times)", e.Count)
 	}
@@ -289,7 +290,7 @@ func formatEvent(e record.Event) string {
 func nodeFacts(node *timeline.Node) (facts []Fact) {
 	add := func(name, value string) {
 		if value != "" {
-			facts = append(facts, Fact{Name: name, Value: sanitizeLine(value, 300)})
+			facts = append(facts, Fact{Name: name, Value: value})
 		}
 	}
 	if j := node.Joined; j != nil {
@@ -319,9 +320,8 @@ func (l viewBuilder) listExits() (exits []RoleExit) {
 			continue
 		}
 		exits = append(exits, RoleExit{
-			Instance: sanitizeLine(event.Child, maxNameLength), NodeIndex: *event.Subject,
-			Host: l.hostName(*event.Subject), At: l.sinceStart(event.At), What: sanitizeSentence(event.What),
-			Follows: sanitizeLine(event.Reason, maxNameLength), Lines: sanitizeLines(event.Lines),
+			Instance: event.Child, NodeIndex: *event.Subject, Host: l.hostName(*event.Subject),
+			At: l.sinceStart(event.At), What: event.What, Follows: event.Reason, Lines: event.Lines,
 		})
 	}
 	return exits

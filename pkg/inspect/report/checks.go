@@ -37,7 +37,7 @@ func (l viewBuilder) groupChecks() []CheckGroup {
 	type key struct{ id, verdict, observed string }
 	groups := []CheckGroup{}
 	for _, same := range check.GroupFindings(all, func(f check.Finding) key {
-		k := key{sanitizeLine(f.ID, maxNameLength), sanitizeLine(string(f.Verdict), 10), sanitizeSentence(f.Observed)}
+		k := key{f.ID, string(f.Verdict), f.Observed}
 		if severityOf(f.Verdict) == SeverityGood {
 			k.observed = ""
 		}
@@ -45,12 +45,10 @@ func (l viewBuilder) groupChecks() []CheckGroup {
 	}) {
 		f, on := same[0], check.NodesOf(same)
 		g := CheckGroup{
-			ID: sanitizeLine(f.ID, maxNameLength), Verdict: sanitizeLine(string(f.Verdict), 10),
-			Tone: severityOf(f.Verdict), Observed: sanitizeSentence(f.Observed),
-			Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint),
-			Count: len(on), On: l.formatNodes(on),
+			ID: f.ID, Verdict: string(f.Verdict), Tone: severityOf(f.Verdict), Observed: f.Observed,
+			Expected: f.Expected, Hint: f.Hint, Count: len(on), On: l.formatNodes(on),
 		}
-		if slices.ContainsFunc(same, func(o check.Finding) bool { return sanitizeSentence(o.Observed) != g.Observed }) {
+		if slices.ContainsFunc(same, func(o check.Finding) bool { return o.Observed != g.Observed }) {
 			g.Observed = "" // differs between the nodes
 		}
 		groups = append(groups, g)

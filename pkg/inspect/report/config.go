@@ -15,7 +15,7 @@ import (
 // other people.
 func (l viewBuilder) configFacts() (facts []Fact) {
 	add := func(name, value string) {
-		if value = sanitizeSentence(value); value != "" {
+		if value != "" {
 			facts = append(facts, Fact{Name: name, Value: value})
 		}
 	}

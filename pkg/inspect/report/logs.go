@@ -94,7 +94,7 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 func newLogTail(what logSelection, content signal.FileContent, err error) LogTail {
 	log := LogTail{Name: what.name, NodeIndex: what.nodeIndex, Size: content.Size, Lines: []string{}}
 	if err != nil {
-		log.Error = sanitizeSentence(err.Error())
+		log.Error = err.Error()
 		return log
 	}
 	data := content.Data
@@ -113,7 +113,7 @@ func newLogTail(what logSelection, content signal.FileContent, err error) LogTai
 	if more := len(lines) - what.maxLines; more > 0 {
 		lines, log.Cut = lines[more:], true
 	}
-	log.Lines = mapSlice(lines, func(line string) string { return sanitizeLine(formatLogLine(line), maxLineLength) })
+	log.Lines = mapSlice(lines, formatLogLine)
 	return log
 }
 

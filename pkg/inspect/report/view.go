@@ -15,7 +15,8 @@ import (
 // ViewVersion is the version of a View's JSON form.
 const ViewVersion = 1
 
-// View is the content of a report. Its times are measured from Begin.
+// View is the content of a report. Its times are measured from Begin. The tag max is the maximum number
+// of characters of a text.
 type View struct {
 	runIdentity
 	milestoneTimes
@@ -45,13 +46,13 @@ type roleExits struct {
 
 // RoleExit is the exit of an instance of a role.
 type RoleExit struct {
-	Instance  string        `json:"instance"` // such as judge.1
+	Instance  string        `json:"instance" max:"80"` // such as judge.1
 	NodeIndex int           `json:"rank"`
-	Host      string        `json:"host"`
+	Host      string        `json:"host" max:"80"`
 	At        time.Duration `json:"at_ns"`
 	What      string        `json:"what"`
-	Follows   string        `json:"follows,omitempty"` // what follows from it, in words
-	Lines     []string      `json:"lines,omitempty"`   // last lines of its log
+	Follows   string        `json:"follows,omitempty" max:"80"` // what follows from it, in words
+	Lines     []string      `json:"lines,omitempty" max:"600"`  // last lines of its log
 }
 
 // runIdentity identifies the run.
@@ -86,10 +87,10 @@ const (
 // Banner is the summary at the top of a report.
 type Banner struct {
 	Tone    Severity `json:"tone"`
-	Word    string   `json:"word"`           // such as Failed
-	Title   string   `json:"title"`          // the reason, as a sentence
-	Code    *int     `json:"code,omitempty"` // the job's exit code
-	Outcome string   `json:"kind,omitempty"` // short name of the exit code
+	Word    string   `json:"word"`                    // such as Failed
+	Title   string   `json:"title"`                   // the reason, as a sentence
+	Code    *int     `json:"code,omitempty"`          // the job's exit code
+	Outcome string   `json:"kind,omitempty" max:"80"` // short name of the exit code
 	// meaning of the exit code, and whether a retry is useful
 	Meaning string       `json:"means,omitempty"`
 	Chain   []CauseEntry `json:"chain,omitempty"` // the first cause and its consequences
@@ -104,20 +105,20 @@ type Banner struct {
 type CauseEntry struct {
 	First     bool          `json:"first,omitempty"`
 	NodeIndex int           `json:"rank"`
-	Host      string        `json:"host"`
-	Kind      string        `json:"kind"`
-	Phase     string        `json:"phase,omitempty"`
+	Host      string        `json:"host" max:"80"`
+	Kind      string        `json:"kind" max:"80"`
+	Phase     string        `json:"phase,omitempty" max:"80"`
 	What      string        `json:"what"`
 	At        time.Duration `json:"at_ns"` // 0 if unknown
 	// observer of the failure, if it is about another node
 	By    string   `json:"seen_by,omitempty"`
 	Log   string   `json:"log,omitempty"`
-	Lines []string `json:"lines,omitempty"`
+	Lines []string `json:"lines,omitempty" max:"600"`
 }
 
 // Fact is a named value.
 type Fact struct {
-	Name  string   `json:"name"`
+	Name  string   `json:"name" max:"80"`
 	Value string   `json:"value"`
 	Note  string   `json:"note,omitempty"`
 	Tone  Severity `json:"tone,omitempty"`
@@ -125,7 +126,7 @@ type Fact struct {
 
 // PhaseStat has statistics of the durations of a phase on all nodes that entered it.
 type PhaseStat struct {
-	Phase     string        `json:"phase"`
+	Phase     string        `json:"phase" max:"80"`
 	Nodes     int           `json:"nodes"`
 	Open      int           `json:"open,omitempty"`   // number of nodes on which it has no end
 	Failed    int           `json:"failed,omitempty"` // number of nodes on which it failed
@@ -134,14 +135,14 @@ type PhaseStat struct {
 	P90       time.Duration `json:"p90_ns"`
 	Max       time.Duration `json:"max_ns"`
 	NodeIndex int           `json:"slowest"` // index of the node with the longest duration
-	Host      string        `json:"slowest_host"`
+	Host      string        `json:"slowest_host" max:"80"`
 }
 
 // CriticalStep is a part of the critical path: the phase and the node for which all others waited.
 type CriticalStep struct {
-	Phase     string        `json:"phase"`
+	Phase     string        `json:"phase" max:"80"`
 	NodeIndex int           `json:"rank"`
-	Host      string        `json:"host"`
+	Host      string        `json:"host" max:"80"`
 	From      time.Duration `json:"from_ns"`
 	To        time.Duration `json:"to_ns"`
 }
@@ -152,8 +153,8 @@ func (s CriticalStep) Took() time.Duration { return s.To - s.From }
 // NodeRow is one row of the report.
 type NodeRow struct {
 	NodeIndex int           `json:"rank"`
-	Host      string        `json:"host,omitempty"`
-	State     string        `json:"state"` // its step, as in bringupd status
+	Host      string        `json:"host,omitempty" max:"80"`
+	State     string        `json:"state" max:"80"` // its step, as in bringupd status
 	Tone      Severity      `json:"tone"`
 	Ready     time.Duration `json:"ready_ns"` // when it became ready; 0 if it never did
 	Slow      []string      `json:"slow,omitempty"`
@@ -168,7 +169,7 @@ type NodeRow struct {
 
 // PhaseLane is a phase of a node.
 type PhaseLane struct {
-	Phase   string        `json:"phase"`
+	Phase   string        `json:"phase" max:"80"`
 	Sandbox bool          `json:"sandbox,omitempty"` // recorded by the sandbox's own daemon
 	From    time.Duration `json:"from_ns"`
 	To      time.Duration `json:"to_ns"`
@@ -195,10 +196,10 @@ type CheckGroup struct {
 
 // LogTail is the end of a file in logs/.
 type LogTail struct {
-	Name      string   `json:"name"` // name of the file
-	NodeIndex int      `json:"rank"` // node index; -1 if it belongs to no node
+	Name      string   `json:"name" max:"80"` // name of the file
+	NodeIndex int      `json:"rank"`          // node index; -1 if it belongs to no node
 	Size      int64    `json:"size"`
 	Cut       bool     `json:"cut,omitempty"` // the file has more lines
-	Lines     []string `json:"lines"`
+	Lines     []string `json:"lines" max:"600"`
 	Error     string   `json:"error,omitempty"`
 }

@@ -3,7 +3,6 @@ package timeline
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -271,7 +270,7 @@ func SummarizeRun(run *Run, seen Observation) Status {
 		s.Code = ExitInProgress
 	}
 	s.Conditions = v.listConditions(s)
-	sanitizeTexts(reflect.ValueOf(&s).Elem())
+	textutil.CleanTexts(&s, maxTextLength, textutil.SingleLine)
 	return s
 }
 
