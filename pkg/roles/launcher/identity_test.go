@@ -205,7 +205,7 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "job is a path", env: change(step, "SLURM_JOB_ID=../1"), says: []string{`"../1"`}},
 		{name: "step is a word", env: change(step, "SLURM_STEP_ID=x"), says: []string{`"x"`}},
 		{name: "restart is no number", env: change(step, "SLURM_RESTART_COUNT=x"), says: []string{`SLURM_RESTART_COUNT is "x"`}},
-		{name: "malformed node list", env: change(step, "SLURM_STEP_NODELIST=n[1-"), says: []string{"SLURM_STEP_NODELIST", "at character 5"}},
+		{name: "malformed node list", env: change(step, "SLURM_STEP_NODELIST=n[1-"), says: []string{"SLURM_STEP_NODELIST", "at character 1"}},
 		{name: "node list of another count", env: change(step, "SLURM_STEP_NODELIST=n[1-4]"), says: []string{"names 4 nodes (n[1-4]), and the step has 3"}},
 		{name: "inside itself", env: change(step, "BRINGUPD_RUN=1.0"), says: []string{"inside run 1.0", "srun --overlap --ntasks-per-node=1 bringupd"}},
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 const (
@@ -11,6 +13,19 @@ const (
 	maxNodeLimit     = 1 << 30
 	maxNodeName      = 253 // maximum length of a DNS name
 	maxNodeDigits    = 18  // any number with so many digits fits an int64
+)
+
+const (
+	nodeRange  = `[0-9]{1,18}(?:-[0-9]{1,18})?` // of numbers of at most maxNodeDigits digits
+	nodeRanges = `\[` + nodeRange + `(?:,` + nodeRange + `)*\]`
+)
+
+var (
+	// nodeEntryPattern matches an entry of a node list, and the comma after it.
+	nodeEntryPattern = textutil.CompileLazily(
+		`^((?:[A-Za-z0-9_]|` + nodeRanges + `)(?:[A-Za-z0-9_.-]|` + nodeRanges + `)*)(,|$)`)
+	// nodePartPattern matches a part of an entry: plain text, or ranges in brackets.
+	nodePartPattern = textutil.CompileLazily(`[^\[\]]+|\[[^\]]*\]`)
 )
 
 // ExpandNodeList returns the names of a Slurm node list such as "n[0-3,7],r[1-2]gpu-a[01-12]-ib",
@@ -30,24 +45,31 @@ func ExpandNodeList(s string, limit int) ([]string, error) {
 }
 
 func expandNodeList(s string, limit uint64) ([]string, error) {
-	p := listParser{text: s}
-	entries, err := p.parseList()
-	if err != nil {
-		return nil, err
-	}
+	var entries []nodeEntry
 	total := uint64(0)
-	for _, e := range entries {
-		names, longest := e.countNames(limit)
+	for rest, more := s, true; more; {
+		found := nodeEntryPattern().FindStringSubmatch(rest)
+		if found == nil {
+			return nil, fmt.Errorf("at character %d: %q is not a host name, which may have ranges "+
+				"such as n[0-3,7]", len(s)-len(rest)+1, rest[:min(len(rest), 40)])
+		}
+		entry, err := parseEntry(found[1])
+		if err != nil {
+			return nil, err
+		}
+		names, longest := entry.countNames(limit)
 		if total += names; total > limit {
 			return nil, fmt.Errorf("it names more than %d nodes", limit)
 		}
 		if longest > maxNodeName {
 			return nil, fmt.Errorf("it has a name of %d bytes; at most %d are accepted", longest, maxNodeName)
 		}
+		entries = append(entries, entry)
+		rest, more = rest[len(found[0]):], found[2] == ","
 	}
 	names := make([]string, 0, total)
-	for _, e := range entries {
-		names = e.appendNames(names, "")
+	for _, entry := range entries {
+		names = entry.appendNames(names, "")
 	}
 	return names, nil
 }
@@ -61,6 +83,31 @@ type namePart struct {
 	text      string
 	low, high uint64
 	width     int // of the numbers; 0: plain text
+}
+
+func parseEntry(text string) (entry nodeEntry, err error) {
+	for _, part := range nodePartPattern().FindAllString(text, -1) {
+		if part[0] != '[' {
+			entry = append(entry, []namePart{{text: part}})
+			continue
+		}
+		var ranges []namePart
+		for one := range strings.SplitSeq(strings.Trim(part, "[]"), ",") {
+			low, high, isRange := strings.Cut(one, "-")
+			if !isRange {
+				high = low
+			}
+			r := namePart{width: len(low)}
+			r.low, _ = strconv.ParseUint(low, 10, 64) // the pattern admits only such numbers
+			r.high, _ = strconv.ParseUint(high, 10, 64)
+			if r.high < r.low {
+				return nil, fmt.Errorf("range %s runs backwards, and LOW-HIGH was expected", one)
+			}
+			ranges = append(ranges, r)
+		}
+		entry = append(entry, ranges)
+	}
+	return entry, nil
 }
 
 func (p namePart) numberedText(n uint64) string {
@@ -100,135 +147,13 @@ func (e nodeEntry) appendNames(names []string, prefix string) []string {
 }
 
 // padNumber writes n with leading zeros, with at least width digits.
-func padNumber(n uint64, width int) string {
-	s := strconv.FormatUint(n, 10)
-	return strings.Repeat("0", max(0, width-len(s))) + s
-}
-
-// listParser parses a node list from left to right.
-type listParser struct {
-	text     string
-	position int
-}
-
-func (p *listParser) positionErrorf(format string, args ...any) error {
-	return fmt.Errorf("at character %d: %s", p.position+1, fmt.Sprintf(format, args...))
-}
-
-// takeWhile consumes and returns the following bytes that satisfy is.
-func (p *listParser) takeWhile(is func(byte) bool) string {
-	start := p.position
-	for p.position < len(p.text) && is(p.text[p.position]) {
-		p.position++
-	}
-	return p.text[start:p.position]
-}
-
-// skipByte consumes the next byte if it is c.
-func (p *listParser) skipByte(c byte) bool {
-	if p.position == len(p.text) || p.text[p.position] != c {
-		return false
-	}
-	p.position++
-	return true
-}
-
-// expected returns the error for the next byte, where something else was expected.
-func (p *listParser) expected(what string) error {
-	next := "the end"
-	if p.position < len(p.text) {
-		following := p.text[p.position:min(len(p.text), p.position+4)]
-		next = strconv.QuoteRune([]rune(following)[0])
-	}
-	return p.positionErrorf("%s where %s expected", next, what)
-}
-
-func (p *listParser) parseList() ([]nodeEntry, error) {
-	var entries []nodeEntry
-	for more := true; more; more = p.skipByte(',') {
-		entry, err := p.parseEntry()
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, entry)
-	}
-	if p.position != len(p.text) {
-		return nil, p.expected("a host name, a bracket, a comma or the end was")
-	}
-	return entries, nil
-}
-
-func (p *listParser) parseEntry() (nodeEntry, error) {
-	var entry nodeEntry
-	for {
-		text := p.takeWhile(isNameByte)
-		if text != "" && len(entry) == 0 && (text[0] == '-' || text[0] == '.') {
-			p.position -= len(text)
-			return nil, p.expected("a host name, which begins with a letter or a digit, was")
-		}
-		if text != "" {
-			entry = append(entry, []namePart{{text: text}})
-		}
-		if !p.skipByte('[') {
-			break
-		}
-		ranges, err := p.parseBracket()
-		if err != nil {
-			return nil, err
-		}
-		entry = append(entry, ranges)
-	}
-	if len(entry) == 0 {
-		return nil, p.expected("a host name was")
-	}
-	return entry, nil
-}
-
-// parseBracket parses "0-3,7]".
-func (p *listParser) parseBracket() (ranges []namePart, err error) {
-	for more := true; more; more = p.skipByte(',') {
-		start := p.position
-		var r namePart
-		if r.low, r.width, err = p.parseNumber(); err != nil {
-			return nil, err
-		}
-		r.high = r.low
-		if p.skipByte('-') {
-			if r.high, _, err = p.parseNumber(); err != nil {
-				return nil, err
-			}
-		}
-		if r.high < r.low {
-			text := p.text[start:p.position]
-			p.position = start
-			return nil, p.positionErrorf("range %s runs backwards, and LOW-HIGH was expected", text)
-		}
-		ranges = append(ranges, r)
-	}
-	if !p.skipByte(']') {
-		return nil, p.expected("a digit, a comma, a dash or the closing bracket was")
-	}
-	return ranges, nil
-}
-
-func (p *listParser) parseNumber() (n uint64, width int, err error) {
-	digits := p.takeWhile(isDigit)
-	switch width = len(digits); {
-	case width == 0:
-		return 0, 0, p.expected("a number was")
-	case width > maxNodeDigits:
-		p.position -= width
-		return 0, 0, p.positionErrorf("a number of %d digits; at most %d are accepted", width, maxNodeDigits)
-	}
-	n, err = strconv.ParseUint(digits, 10, 64)
-	return n, width, err
-}
+func padNumber(n uint64, width int) string { return fmt.Sprintf("%0*d", width, n) }
 
 func isNameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c) || c == '-' || c == '_' || c == '.'
 }
 
-// shortenText shortens a long list for an error.
+// shortenText shortens a long text for an error.
 func shortenText(s string) string {
 	const limit = 200
 	if len(s) <= limit {
