@@ -233,7 +233,7 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 				team.Min, id.Size),
 			Fix: fmt.Sprintf(
 				"start at least %d (%s), or reduce --nnodes",
-				team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
+				team.Min, id.Launcher.CommandHints(id.Job).StartOn(team.Min)),
 		}
 	}
 	team.Max = min(team.Max, id.Size)

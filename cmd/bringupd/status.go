@@ -108,8 +108,8 @@ func (s *statusCmd) showShellCommand(ctx context.Context, args []string) {
 		return // the status has been shown
 	}
 	attach := launcher.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
-	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != nil {
-		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", textutil.FormatCommand(attach(host)...))
+	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != "" {
+		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", launcher.ForHost(attach, textutil.FormatCommand(host), ""))
 	}
 }
 

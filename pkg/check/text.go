@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // TextStyle defines the layout of a report for people.
@@ -175,13 +176,13 @@ func sanitizeLine(text string) string { return textutil.SingleLine(text, maxText
 const maxDrainReason = 160
 
 // DrainCommand returns a shell command with which an administrator can take the node out of
-// service, built by drain. It returns an empty string if no check has failed because of the node
+// service: drain is that of the launcher. It returns an empty string if no check has failed because of the node
 // itself, or if the host name contains characters that are unsafe in a shell.
-func DrainCommand(r Report, drain func(host, reason string) string) string {
+func DrainCommand(r Report, drain string) string {
 	failed := slices.DeleteFunc(FilterByVerdict(r.Findings, Fail), func(f Finding) bool {
 		return f.Class != ClassNode
 	})
-	unsafe := r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, isInvalidHostRune)
+	unsafe := drain == "" || r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, isInvalidHostRune)
 	if len(failed) == 0 || unsafe {
 		return ""
 	}
@@ -190,7 +191,7 @@ func DrainCommand(r Report, drain func(host, reason string) string) string {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
 	reason := textutil.TruncateText("bringupd "+failed[0].OneLine(), maxDrainReason-len(more)) + more
-	return drain(r.Host, shellReplacer.Replace(reason))
+	return launcher.ForHost(drain, r.Host, shellReplacer.Replace(reason))
 }
 
 // shellReplacer replaces characters that have a special meaning inside double quotes in a shell,

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -56,7 +55,7 @@ type Set struct {
 // LauncherSignals returns the signals by which the launcher ends the job, if their meaning is known.
 func (c Config) LauncherSignals() health.LauncherSignals {
 	f := c.Identity.Launcher.Facts()
-	known := health.LauncherSignals{TermIsFinal: f.TermIsFinal, AlarmIsFinal: f.TimeLimitSignal == syscall.SIGALRM}
+	known := health.LauncherSignals{TermIsFinal: f.TermIsFinal, AlarmIsFinal: f.AlarmIsFinal}
 	if f.TermIsFinal {
 		known.KillDelay = f.KillDelay
 	}

@@ -91,10 +91,8 @@ func (a *Summary) checkHints() []string {
 			steps = append(steps, step)
 		}
 	}
-	if drain := a.launcherWords().DrainNode; drain != nil {
-		if line := check.DrainCommand(report, drain); line != "" {
-			steps = append(steps, "ask an administrator to drain it: "+textutil.TerminalLine(line))
-		}
+	if line := check.DrainCommand(report, a.launcherWords().DrainNode); line != "" {
+		steps = append(steps, "ask an administrator to drain it: "+textutil.TerminalLine(line))
 	}
 	return steps
 }
@@ -115,9 +113,6 @@ const maxDrainedNodes = 4
 // whatever the result of this one.
 func (a *Summary) drainSteps() (steps []string) {
 	drain := a.launcherWords().DrainNode
-	if drain == nil {
-		return nil
-	}
 	drained := make(map[string]bool)
 	for _, record := range a.gpuEvents() {
 		event, ok := gpu.DecodeEvent(record.Detail)
@@ -362,23 +357,23 @@ func (a *Summary) daemonLog(member int) []string {
 // askAdmins returns the step for nodes that only administrators can examine.
 func (a *Summary) askAdmins() []string {
 	w := a.launcherWords()
-	if w.ShowNode == nil {
+	if w.ShowNode == "" {
 		return nil
 	}
 	hosts := a.nodeNames(a.Cause.FaultyNodes())
 	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s",
-		w.Title, hosts, w.ShowNode(hosts))}
+		w.Title, hosts, launcher.ForNodes(w.ShowNode, hosts))}
 }
 
 // excludeNodes returns the step that starts the job again without the nodes that caused the
 // failure.
 func (a *Summary) excludeNodes() []string {
 	exclude := a.launcherWords().ExcludeNodes
-	if exclude == nil || len(a.BadNodes) == 0 {
+	if exclude == "" || len(a.BadNodes) == 0 {
 		return nil
 	}
 	nodes := launcher.CompactNodeList(a.BadNodes)
-	return []string{"try again without " + nodes + ": " + exclude(nodes)}
+	return []string{"try again without " + nodes + ": " + launcher.ForNodes(exclude, nodes)}
 }
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on

@@ -16,9 +16,9 @@ var hostsLauncher = launcherSpec{
 	claims:   givenIf(func(want Overrides) bool { return len(want.Hosts) > 0 }),
 	identify: identifyHosts,
 	hints: CommandHints{
-		StartOnNodes:    forCount("bringupd hosts with %d of them in --hosts"),
-		ExcludeNodes:    func(string) string { return "leave them out of --hosts" },
-		AttachShell:     func(host string) []string { return []string{"ssh", "--", host} },
+		StartOnNodes:    "bringupd hosts with {n} of them in --hosts",
+		ExcludeNodes:    "leave them out of --hosts",
+		AttachShell:     "ssh -- {host}",
 		NoRequeueReason: "bringupd hosts does not restart jobs",
 	},
 }
@@ -54,13 +54,13 @@ var localLauncher = launcherSpec{
 	name:     LauncherLocal,
 	claims:   givenIf(func(want Overrides) bool { return want.Local }),
 	identify: identifyLocal,
-	hints:    plainHints("bringupd local --nodes=%d"),
+	hints:    plainHints("bringupd local --nodes={n}"),
 }
 
 // plainHints returns the words of a launcher without its own: the user names the runs.
 func plainHints(start string) CommandHints {
 	return CommandHints{
-		StartOnNodes:    forCount(start),
+		StartOnNodes:    start,
 		NoRequeueReason: noSlurmReason,
 	}
 }

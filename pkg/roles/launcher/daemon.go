@@ -148,7 +148,7 @@ func environmentError(by string, err error) error {
 func (l *launcherSpec) crowdedNodeError(seen string, nodes int) error {
 	start := l.oneEach
 	if nodes > 0 {
-		start = l.hints.StartOnNodes(nodes)
+		start = l.hints.StartOn(nodes)
 	}
 	return crowdedNodeError(seen, start)
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestFactsDocumented verifies that docs/launchers.md has the facts in its table.
@@ -30,13 +28,10 @@ func factsRow(l *launcherSpec) string {
 	names := map[Launcher]string{
 		LauncherLocal: "bringupd local", LauncherHosts: "bringupd hosts", LauncherPALS: "PALS",
 	}
-	kill, limit := "–", "–"
+	kill := "–"
 	if l.facts.KillDelay > 0 {
 		kill = fmt.Sprintf("%d s, %s", l.facts.KillDelay/time.Second, l.facts.KillSetting)
 	}
-	if l.facts.TimeLimitSignal != 0 {
-		limit = strings.TrimPrefix(unix.SignalName(l.facts.TimeLimitSignal), "SIG")
-	}
 	name := cmp.Or(names[l.name], l.hints.Title)
-	return "\n| " + strings.Join([]string{name, kill, limit}, " | ") + " |"
+	return "\n| " + strings.Join([]string{name, kill}, " | ") + " |"
 }

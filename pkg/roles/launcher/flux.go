@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -17,19 +16,19 @@ var fluxLauncher = launcherSpec{
 	},
 	// The ids of an instance that is started by hand begin at its start, so they may repeat.
 	facts: Facts{
-		KillDelay: 5 * time.Second, KillSetting: "exec.kill-timeout", TermIsFinal: true,
-		TimeLimitSignal: syscall.SIGALRM, MayRelaunch: true,
+		KillDelay: 5 * time.Second, KillSetting: "exec.kill-timeout", TermIsFinal: true, AlarmIsFinal: true,
+		MayRelaunch: true,
 	},
 	// A nested instance has ended with its job, so only the outermost job can be looked up.
 	formatJob: beforeDash,
 	hints: CommandHints{
-		Title: "Flux", StartOnNodes: forCount("flux run -N%d --tasks-per-node=1"),
-		ExcludeNodes:    forNodes("flux run --requires=-host:%s …"),
+		Title: "Flux", StartOnNodes: "flux run -N{n} --tasks-per-node=1",
+		ExcludeNodes:    "flux run --requires=-host:{nodes} …",
 		MoreTime:        "flux batch --time-limit=…",
 		WhyEnded:        "the time limit, an exception or flux cancel: flux job eventlog {job}",
-		ShowNode:        forNodes("flux resource status --include=%s"),
+		ShowNode:        "flux resource status --include={nodes}",
 		RunOnEachNode:   "flux run --label-io --tasks-per-node=1 -N…",
-		DrainNode:       forHost(`flux resource drain %[1]s "%[2]s"`),
+		DrainNode:       `flux resource drain {host} "{reason}"`,
 		NoRequeueReason: "Flux does not requeue jobs",
 	},
 	oneEach: "flux run --tasks-per-node=1",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"syscall"
 )
 
 // gridEngineLauncher is qrsh -inherit of Sun's Grid Engine and its successors, within a parallel
@@ -22,17 +21,17 @@ var gridEngineLauncher = launcherSpec{
 		PrivatePrefixes:   []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
 		SubmitDirVariable: "SGE_O_WORKDIR",
 	},
-	facts:     Facts{TimeLimitSignal: syscall.SIGKILL, MayRelaunch: true},
+	facts:     Facts{MayRelaunch: true},
 	formatJob: beforeDash,
 	hints: CommandHints{
-		Title: "Grid Engine", StartOnNodes: forCount("qrsh -inherit, in a job of %d hosts"),
-		ExcludeNodes: forHosts("qsub -l 'h=!(%s)' …", "|"),
+		Title: "Grid Engine", StartOnNodes: "qrsh -inherit, in a job of {n} hosts",
+		ExcludeNodes: "qsub -l 'h=!({hosts:|})' …",
 		MoreMemory:   "qsub -l h_vmem=…", AllMemory: "qsub -l exclusive=true",
 		MoreTime:   "qsub -l h_rt=…",
 		WhyEnded:   "h_rt, a limit or qdel: qacct -j {job}",
 		MemoryUsed: "qacct -j {job}",
-		ShowNode:   forHosts("qhost -q -h %s", ","),
-		DrainNode:  forHost("qmod -d '*@%[1]s'"),
+		ShowNode:   "qhost -q -h {hosts:,}",
+		DrainNode:  "qmod -d '*@{host}'",
 		NoRequeueReason: "Grid Engine lets only its managers rerun a job (qmod -rj), " +
 			"or the job itself where its script ends with code 99",
 	},

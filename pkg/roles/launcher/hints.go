@@ -4,40 +4,31 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // CommandHints are commands and terms of a launcher for messages. Entries that it does not have are
-// empty or nil.
+// empty. [ForNodes], [ForHost] and [CommandHints.StartOn] fill the marks in.
 type CommandHints struct {
-	Title        string             // its display name
-	StartOnNodes func(n int) string // command that starts daemons on n nodes
-	// what to do about a daemon that was started inside its own run, besides another --job-id
-	NestedAdvice string
-	ExcludeNodes func(nodes string) string // how to start the job on other nodes
-	// MoreMemory and AllMemory request more memory on a node, and all of it; MoreTime requests more
-	// time.
-	MoreMemory, AllMemory, MoreTime string
-	// what may have ended a job, and how to find out
-	WhyEnded string
-	// how to see how much memory the job has used
-	MemoryUsed string
-	ShowNode   func(nodes string) string // how to see its state of nodes
-	// how to run a command on each node
-	RunOnEachNode string
-	DrainNode     func(host, reason string) string // how to drain a node
-	// how to open a shell on a node of the job
-	AttachShell func(host string) []string
-	// why its jobs have no Requeuer, as a sentence
-	NoRequeueReason string
+	Title           string // its display name
+	StartOnNodes    string // how to start daemons on {n} nodes
+	NestedAdvice    string // for a daemon inside its own run, besides another --job-id
+	ExcludeNodes    string // how to start the job on other nodes than {nodes}
+	MoreMemory      string // requests more memory on a node
+	AllMemory       string // requests all memory of a node
+	MoreTime        string
+	WhyEnded        string // what may have ended a job, and how to find out
+	MemoryUsed      string // how to see how much memory the job has used
+	ShowNode        string // how to see its state of {nodes}
+	RunOnEachNode   string // how to run a command on each node
+	DrainNode       string // how to drain {host} for a {reason}
+	AttachShell     string // opens a shell on {host}
+	NoRequeueReason string // why its jobs have no Requeuer, as a sentence
 }
-
-// jobMark stands for the job in the hints of a launcher.
-const jobMark = "{job}"
 
 // CommandHints returns the launcher's words for a job with this id, or the zero CommandHints if it
 // is unknown.
@@ -47,19 +38,34 @@ func (l Launcher) CommandHints(job string) CommandHints {
 		job = spec.formatJob(job)
 	}
 	h := spec.hints
-	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason} {
-		*text = strings.ReplaceAll(*text, jobMark, job)
-	}
-	if attach := spec.hints.AttachShell; attach != nil {
-		h.AttachShell = func(host string) []string {
-			argv := slices.Clone(attach(host))
-			for i := range argv {
-				argv[i] = strings.ReplaceAll(argv[i], jobMark, job)
-			}
-			return argv
-		}
+	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason, &h.AttachShell} {
+		*text = strings.ReplaceAll(*text, "{job}", job)
 	}
 	return h
+}
+
+// ForNodes returns a command of the hints for a node list. If the command does not accept one, it has
+// the mark {hosts:SEPARATOR}.
+func ForNodes(command, nodes string) string {
+	before, rest, found := strings.Cut(command, "{hosts:")
+	separator, after, _ := strings.Cut(rest, "}")
+	if !found {
+		return strings.ReplaceAll(command, "{nodes}", nodes)
+	}
+	if hosts, err := ExpandNodeList(nodes, 0); err == nil {
+		nodes = strings.Join(hosts, separator)
+	}
+	return before + nodes + after
+}
+
+// ForHost returns a command of the hints for a host and a reason, which may be empty.
+func ForHost(command, host, reason string) string {
+	return strings.NewReplacer("{host}", host, "{reason}", reason).Replace(command)
+}
+
+// StartOn returns the command that starts daemons on a number of nodes.
+func (h CommandHints) StartOn(nodes int) string {
+	return strings.ReplaceAll(h.StartOnNodes, "{n}", strconv.Itoa(nodes))
 }
 
 // NoRequeueReason explains, as a sentence, why a job with this id cannot be requeued here.
@@ -72,31 +78,6 @@ const nestedNameAdvice = "give the inner one another --job-id"
 
 // noSlurmReason explains why a job of an unknown launcher cannot be requeued.
 const noSlurmReason = "only jobs of Slurm can be requeued"
-
-// forCount returns a command for a number of nodes.
-func forCount(format string) func(n int) string {
-	return func(n int) string { return fmt.Sprintf(format, n) }
-}
-
-// forNodes returns a command for the nodes of a list.
-func forNodes(format string) func(nodes string) string {
-	return func(nodes string) string { return fmt.Sprintf(format, nodes) }
-}
-
-// forHosts returns a command for the nodes of a list, which are separated by sep there.
-func forHosts(format, sep string) func(nodes string) string {
-	return func(nodes string) string {
-		if hosts, err := ExpandNodeList(nodes, 0); err == nil {
-			nodes = strings.Join(hosts, sep)
-		}
-		return fmt.Sprintf(format, nodes)
-	}
-}
-
-// forHost returns a command for a host, which is %[1]s in the format, and a reason, %[2]s.
-func forHost(format string) func(host, reason string) string {
-	return func(host, reason string) string { return fmt.Sprintf(format, host, reason) }
-}
 
 // bracketElement writes the index of an element of an array in brackets: "17-4" is "17[4]".
 func bracketElement(job string) string {
@@ -123,8 +104,8 @@ type Facts struct {
 	// TermIsFinal reports that KILL follows every TERM after KillDelay. Otherwise a TERM is only final
 	// with a CONT (Slurm).
 	TermIsFinal bool
-	// TimeLimitSignal is the first signal at a time limit. It is 0 if the launcher has none.
-	TimeLimitSignal syscall.Signal
+	// AlarmIsFinal reports that an ALRM is the time limit, which KILL follows.
+	AlarmIsFinal bool
 	// MaySignalAll reports that it may send a signal to all processes of a job, and not only to the
 	// daemons.
 	MaySignalAll bool

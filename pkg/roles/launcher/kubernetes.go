@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -22,11 +21,10 @@ var kubernetesLauncher = launcherSpec{
 	},
 	// A pod does not get its grace period.
 	facts: Facts{
-		KillDelay: 30 * time.Second, KillSetting: "terminationGracePeriodSeconds",
-		TimeLimitSignal: syscall.SIGTERM, MayRelaunch: true, RelaunchesEachDaemon: true,
+		KillDelay: 30 * time.Second, KillSetting: "terminationGracePeriodSeconds", MayRelaunch: true, RelaunchesEachDaemon: true,
 	},
 	hints: CommandHints{
-		Title: "Kubernetes", StartOnNodes: forCount("a Job of completions: %[1]d, parallelism: %[1]d"),
+		Title: "Kubernetes", StartOnNodes: "a Job of completions: {n}, parallelism: {n}",
 		MoreMemory: "resources.limits.memory: … of the pods", AllMemory: "no limit",
 		MoreTime:        "activeDeadlineSeconds: … of the Job",
 		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job {job}",

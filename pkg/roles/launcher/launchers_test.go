@@ -252,30 +252,30 @@ func TestWords(t *testing.T) {
 	for _, l := range allLaunchers {
 		w := l.name.CommandHints("17-4")
 		switch {
-		case w.NoRequeueReason == "" || w.StartOnNodes == nil || !strings.Contains(w.StartOnNodes(3), "3"):
+		case w.NoRequeueReason == "" || !strings.Contains(w.StartOn(3), "3"):
 			t.Errorf("%s lacks words: %+v", l.name, w)
-		case w.MemoryUsed != "" && (w.MoreMemory == "" || w.AllMemory == ""), w.WhyEnded != "" && w.MoreTime == "", w.ShowNode != nil && w.Title == "":
+		case w.MemoryUsed != "" && (w.MoreMemory == "" || w.AllMemory == ""), w.WhyEnded != "" && w.MoreTime == "", w.ShowNode != "" && w.Title == "":
 			t.Errorf("%s has a part of what a sentence needs: %+v", l.name, w)
 		}
 	}
 	for _, tc := range []struct{ got, want string }{
 		{LauncherPBS.CommandHints("17-4").MemoryUsed, "qstat -xf 17[4]"},
-		{LauncherPBS.CommandHints("17").ShowNode("n[1-2]"), "pbsnodes n1 n2"},
-		{LauncherPBS.CommandHints("17").DrainNode("n1", "Xid 79"), `pbsnodes -C "Xid 79" -o n1`},
-		{LauncherPALS.CommandHints("17").StartOnNodes(4), "mpiexec -n 4 --ppn 1"},
+		{ForNodes(LauncherPBS.CommandHints("17").ShowNode, "n[1-2]"), "pbsnodes n1 n2"},
+		{ForHost(LauncherPBS.CommandHints("17").DrainNode, "n1", "Xid 79"), `pbsnodes -C "Xid 79" -o n1`},
+		{LauncherPALS.CommandHints("17").StartOn(4), "mpiexec -n 4 --ppn 1"},
 		{LauncherLSF.CommandHints("17-4").MemoryUsed, `bjobs -l "17[4]"`},
-		{LauncherLSF.CommandHints("17").ExcludeNodes("n[1-2]"), `bsub -R "select[hname!='n1' && hname!='n2']" …`},
+		{ForNodes(LauncherLSF.CommandHints("17").ExcludeNodes, "n[1-2]"), `bsub -R "select[hname!='n1' && hname!='n2']" …`},
 		{LauncherGridEngine.CommandHints("17-4").MemoryUsed, "qacct -j 17"},
-		{LauncherGridEngine.CommandHints("17").ExcludeNodes("n[1-2]"), "qsub -l 'h=!(n1|n2)' …"},
-		{LauncherGridEngine.CommandHints("17").ShowNode("n[1-2]"), "qhost -q -h n1,n2"},
-		{LauncherGridEngine.CommandHints("17").DrainNode("n1", "x"), "qmod -d '*@n1'"},
+		{ForNodes(LauncherGridEngine.CommandHints("17").ExcludeNodes, "n[1-2]"), "qsub -l 'h=!(n1|n2)' …"},
+		{ForNodes(LauncherGridEngine.CommandHints("17").ShowNode, "n[1-2]"), "qhost -q -h n1,n2"},
+		{ForHost(LauncherGridEngine.CommandHints("17").DrainNode, "n1", "x"), "qmod -d '*@n1'"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1", NodeIndex: 1}.LauncherJob(), "train"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "n1"}.LauncherJob(), "train-cb0c52b1"},
 		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fA"},
-		{LauncherFlux.CommandHints("f1").ExcludeNodes("n[1-2]"), "flux run --requires=-host:n[1-2] …"},
-		{LauncherFlux.CommandHints("f1").DrainNode("n1", "bad"), `flux resource drain n1 "bad"`},
-		{LauncherFlux.CommandHints("f1").ShowNode("n1"), "flux resource status --include=n1"},
-		{LauncherLSF.CommandHints("1").DrainNode("n1", "bad"), `badmin hclose -C "bad" n1`},
+		{ForNodes(LauncherFlux.CommandHints("f1").ExcludeNodes, "n[1-2]"), "flux run --requires=-host:n[1-2] …"},
+		{ForHost(LauncherFlux.CommandHints("f1").DrainNode, "n1", "bad"), `flux resource drain n1 "bad"`},
+		{ForNodes(LauncherFlux.CommandHints("f1").ShowNode, "n1"), "flux resource status --include=n1"},
+		{ForHost(LauncherLSF.CommandHints("1").DrainNode, "n1", "bad"), `badmin hclose -C "bad" n1`},
 		{LauncherLSF.StarterProgram() + ", " + LauncherKubernetes.StarterProgram() + ", " + Launcher("").StarterProgram(), "blaunch, the pods start, srun"},
 	} {
 		if tc.got != tc.want {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -26,21 +25,20 @@ var lsfLauncher = launcherSpec{
 	},
 	// LSF sends INT, TERM and KILL.
 	facts: Facts{
-		KillDelay: 10 * time.Second, KillSetting: "JOB_TERMINATE_INTERVAL", TermIsFinal: true,
-		TimeLimitSignal: syscall.SIGUSR2, MayRelaunch: true,
+		KillDelay: 10 * time.Second, KillSetting: "JOB_TERMINATE_INTERVAL", TermIsFinal: true, MayRelaunch: true,
 	},
 	formatJob: formatLSFJob,
 	hints: CommandHints{
 		Title:        "LSF",
-		StartOnNodes: forCount(`blaunch, in a job of bsub -n %d -R "span[ptile=1]"`),
-		ExcludeNodes: forHosts(`bsub -R "select[hname!='%s']" …`, "' && hname!='"),
+		StartOnNodes: `blaunch, in a job of bsub -n {n} -R "span[ptile=1]"`,
+		ExcludeNodes: `bsub -R "select[hname!='{hosts:' && hname!='}']" …`,
 		MoreMemory:   `bsub -R "rusage[mem=…]" -M …`, AllMemory: "bsub -x without -M",
 		MoreTime:      "bsub -W …",
 		WhyEnded:      "the run limit, a preemption or bkill: bhist -l {job}",
 		MemoryUsed:    "bjobs -l {job}",
-		ShowNode:      forHosts("bhosts -l %s", " "),
+		ShowNode:      "bhosts -l {hosts: }",
 		RunOnEachNode: "blaunch",
-		DrainNode:     forHost(`badmin hclose -C "%[2]s" %[1]s`),
+		DrainNode:     `badmin hclose -C "{reason}" {host}`,
 		NoRequeueReason: "it is a job of LSF's, which is requeued by hand (brequeue {job}) " +
 			"or by exit codes of its queue (REQUEUE_EXIT_VALUES)",
 	},

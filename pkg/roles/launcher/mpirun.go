@@ -15,7 +15,7 @@ var openMPILauncher = launcherSpec{
 		PrivatePrefixes: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
 	facts:   Facts{MayRelaunch: true},
-	hints:   mpirunHints("Open MPI", "mpirun -n %d --map-by ppr:1:node"),
+	hints:   mpirunHints("Open MPI", "mpirun -n {n} --map-by ppr:1:node"),
 	oneEach: "mpirun --map-by ppr:1:node",
 	// Flux's plugin for Spectrum MPI sets only the rank (src/shell/lua.d/mpi/spectrum.lua).
 	claims:  claims{started: []string{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
@@ -35,7 +35,7 @@ var openMPILauncher = launcherSpec{
 
 func mpirunHints(title, start string) CommandHints {
 	return CommandHints{
-		Title: title, StartOnNodes: forCount(start),
+		Title: title, StartOnNodes: start,
 		NoRequeueReason: "an mpirun started it, which cannot restart jobs",
 	}
 }
@@ -73,7 +73,7 @@ var hydraLauncher = launcherSpec{
 		},
 	},
 	facts:   Facts{MayRelaunch: true},
-	hints:   mpirunHints("MPICH", "mpiexec -n %d -ppn 1"),
+	hints:   mpirunHints("MPICH", "mpiexec -n {n} -ppn 1"),
 	oneEach: "mpiexec -ppn 1",
 	claims:  claims{started: []string{"MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE"}},
 	starter: hydraStarter,

@@ -5,34 +5,34 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // pbsFacts are the facts about jobs of PBS.
 var pbsFacts = Facts{
 	KillDelay: 10 * time.Second, KillSetting: "kill_delay of the queue", TermIsFinal: true,
-	TimeLimitSignal: syscall.SIGTERM,
 }
 
 // pbsHints are the words of PBS for a launcher that starts daemons with these commands.
 func pbsHints(start, onEach string) CommandHints {
 	return CommandHints{
-		Title: "PBS", StartOnNodes: forCount(start),
+		Title: "PBS", StartOnNodes: start,
 		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=",
 		MoreTime:      "qsub -l walltime=…",
 		WhyEnded:      "the walltime, a preemption or qdel: qstat -xf {job}",
 		MemoryUsed:    "qstat -xf {job}",
-		ShowNode:      forHosts("pbsnodes %s", " "),
+		ShowNode:      "pbsnodes {hosts: }",
 		RunOnEachNode: onEach,
-		DrainNode:     forHost(`pbsnodes -C "%[2]s" -o %[1]s`),
+		DrainNode:     `pbsnodes -C "{reason}" -o {host}`,
 		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun {job}), " +
 			"or does so itself after a node failure",
 	}
 }
 
-// pbsdshFormat is the command that starts one daemon on each of a number of hosts.
-const pbsdshFormat = "pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter"
+// pbsdshCommand is the command that starts one daemon on each of {n} hosts.
+const pbsdshCommand = "pbsdsh, in a job of -l select={n}:mpiprocs=1 -l place=scatter"
+
+var pbsLauncherHints = pbsHints(pbsdshCommand, "pbsdsh --")
 
 // pbsLauncher is pbsdsh or pbs_tmrsh of OpenPBS and PBS Professional: the job's task manager
 // starts the tasks.
@@ -56,7 +56,7 @@ var pbsLauncher = launcherSpec{
 	},
 	facts:     relaunching(pbsFacts),
 	formatJob: bracketElement,
-	hints:     pbsHints(pbsdshFormat, "pbsdsh --"),
+	hints:     pbsLauncherHints,
 	claims:    claims{custom: claimPBS},
 	starter:   pbsStarter,
 	identify:  identifyPBS,
@@ -83,7 +83,7 @@ var palsLauncher = launcherSpec{
 	},
 	facts:     pbsFacts,
 	formatJob: bracketElement,
-	hints:     pbsHints("mpiexec -n %d --ppn 1", "mpiexec --ppn 1 --line-buffer"),
+	hints:     pbsHints("mpiexec -n {n} --ppn 1", "mpiexec --ppn 1 --line-buffer"),
 	oneEach:   "mpiexec --ppn 1",
 	claims:    claims{custom: claimPALS},
 	starter:   palsStarter,
@@ -176,8 +176,8 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for "+
 				"%d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
-			Fix: fmt.Sprintf("start it with: "+pbsdshFormat+"; or, started once a host "+
-				"(pbs_tmrsh HOST), with --nnodes=%d", len(hosts), len(hosts)),
+			Fix: fmt.Sprintf("start it with: %s; or, started once a host (pbs_tmrsh HOST), "+
+				"with --nnodes=%d", pbsLauncherHints.StartOn(len(hosts)), len(hosts)),
 		}
 	case node < len(hosts) && isSameHost(hostname, hosts[node]):
 		id.Host, id.Hosts = hosts[node], hosts

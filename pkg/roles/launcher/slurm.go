@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -33,28 +32,24 @@ var slurmLauncher = launcherSpec{
 	// proctrack/cgroup with SignalChildrenProcesses=yes. Otherwise, and with proctrack/pgid, only the
 	// tasks get a signal. A step does not know which one is used.
 	facts: Facts{
-		KillDelay: 30 * time.Second, KillSetting: "KillWait", TimeLimitSignal: syscall.SIGTERM,
+		KillDelay: 30 * time.Second, KillSetting: "KillWait",
 		MaySignalAll: true,
 	},
 	hints: CommandHints{
-		Title: "Slurm", StartOnNodes: forCount(srunOnNodes),
+		Title: "Slurm", StartOnNodes: srunOnNodes,
 		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap") +
 			", or keep it to this node with: bringupd local --nodes=N …",
-		ExcludeNodes: forNodes("sbatch --exclude=%s …"),
+		ExcludeNodes: "sbatch --exclude={nodes} …",
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
 		WhyEnded: "the time limit, preemption or scancel: " +
 			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
 		MemoryUsed:      "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
-		ShowNode:        forNodes("scontrol show node %s"),
+		ShowNode:        "scontrol show node {nodes}",
 		RunOnEachNode:   "srun --label",
-		DrainNode:       forHost(`scontrol update nodename=%[1]s state=drain reason="%[2]s"`),
+		DrainNode:       `scontrol update nodename={host} state=drain reason="{reason}"`,
 		NoRequeueReason: noSlurmReason,
-		AttachShell: func(host string) []string {
-			return []string{
-				"srun", "--overlap", "--jobid={job}", "--nodelist=" + host, "--nodes=1", "--ntasks=1",
-				"--export=ALL", "--pty", "bash",
-			}
-		},
+		AttachShell: "srun --overlap --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
+			"--export=ALL --pty bash",
 	},
 	claims:   claims{custom: claimSlurm},
 	starter:  slurmStarter,
@@ -91,8 +86,8 @@ func srunCommand(nodes int, more string) string {
 	return fmt.Sprintf(format, more, nodes, nodes)
 }
 
-// srunOnNodes starts one task on each of a number of nodes.
-const srunOnNodes = "srun --nodes=%d --ntasks-per-node=1"
+// srunOnNodes starts one task on each of {n} nodes.
+const srunOnNodes = "srun --nodes={n} --ntasks-per-node=1"
 
 // IdleNodesHint describes that a Slurm step has fewer nodes than its job, which may be a mistake,
 // and the command that uses all nodes. It returns an empty string if the step has all nodes, or if
