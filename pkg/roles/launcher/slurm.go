@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -203,14 +204,11 @@ func noStepError(env Environment) error {
 	return shellError(place+" of job "+job, "no srun", srunCommand(count, ""))
 }
 
-// slurmStep has the step variables that srun sets for a task, parsed but not validated.
+// slurmStep is a step of Slurm as one of its tasks sees it.
 type slurmStep struct {
 	Environment
-	job, step    string
-	nodes, tasks int
-	tasksPerNode string // for example "2(x3),1"
-	nodeList     string // nodes of the step, sorted by name
-	hetGroups    int    // components of a heterogeneous job; 0 for an ordinary job
+	StartedRank
+	job, step string
 }
 
 // identifySlurm reads a task's environment. A step with more or less than one task per node is an
@@ -221,7 +219,6 @@ func identifySlurm(env Environment, hostname string, want Overrides) (Identity, 
 	}
 	s := slurmStep{
 		Environment: env, job: env.valueOf("SLURM_JOB_ID"), step: env.valueOf("SLURM_STEP_ID"),
-		nodeList: env.valueOf("SLURM_STEP_NODELIST"),
 	}
 	id, err := s.buildIdentity(hostname)
 	id.CPUs = slurmCPUs(env, want.CPUs)
@@ -238,19 +235,22 @@ func identifySlurm(env Environment, hostname string, want Overrides) (Identity, 
 
 // buildIdentity returns the identity of a task of the step. The error is a *LaunchError if srun has
 // made the environment.
-func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
-	if err := s.readVariables(); err != nil {
+func (s slurmStep) buildIdentity(hostname string) (id Identity, err error) {
+	// They become the name of a directory.
+	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
+		return Identity{}, errors.New("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
+	}
+	if s.StartedRank, err = slurmStarter.variableNames.readRank(s.Environment); err != nil {
 		return Identity{}, err
+	}
+	switch {
+	case s.NodeCount == 0:
+		return Identity{}, errors.New("SLURM_STEP_NUM_NODES is not set")
+	case s.RankCount > maxNodes:
+		return Identity{}, fmt.Errorf("the step has %d tasks, and should have 1 to %d", s.RankCount, maxNodes)
 	}
 	if err := s.checkOneTaskPerNode(); err != nil {
 		return Identity{}, err
-	}
-	node, err := s.parseNumber(0, "SLURM_PROCID")
-	if err != nil {
-		return Identity{}, err
-	}
-	if node >= s.tasks {
-		return Identity{}, fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", node, s.tasks)
 	}
 	nodes, err := s.expandNodes()
 	if err != nil {
@@ -262,123 +262,82 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 			return Identity{}, err
 		}
 	}
-	id := Identity{
-		Launcher: LauncherSlurm, NodeIndex: node, Size: s.tasks, Host: hostname,
+	id = Identity{
+		Launcher: LauncherSlurm, NodeIndex: s.Rank, Size: s.RankCount, Host: hostname,
 		Job: s.job, Step: s.step, Restart: restart, LaunchKey: s.launchKey(restart), LocalSize: 1,
 	}
 	id.GPUs, id.GPUsSource = slurmGPUs(s.Environment)
 	if name := s.valueOf("SLURMD_NODENAME"); name != "" {
-		id.Host = name
-		id.Hosts = s.hostsByRank(nodes, node, name)
+		id.Host, id.Hosts = name, s.hostsByRank(nodes, name)
 	}
 	_, id.LaunchAddress = s.firstSet("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
 	return id, nil
 }
 
-func (s *slurmStep) readVariables() (err error) {
-	// They become the name of a directory.
-	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
-		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
-	}
-	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also options of sbatch
-	// and of users for srun.
-	tasks := []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}
-	if s.tasks, err = s.parseNumber(1, tasks...); err != nil {
-		return err
-	}
-	if s.tasks > maxNodes {
-		name, _ := s.firstSet(tasks...)
-		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxNodes)
-	}
-	s.nodes, err = s.parseNumber(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
-	if err != nil {
-		return err
-	}
-	_, s.tasksPerNode = s.firstSet("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-	s.hetGroups = slurmComponentCount(s.Environment)
-	return nil
-}
-
 func (s slurmStep) checkOneTaskPerNode() error {
-	highest, err := maxTaskCount(s.tasksPerNode)
-	if err != nil {
-		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.tasksPerNode, err)
+	_, perNode := s.firstSet("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+	highest := 0
+	for _, run := range parseTaskCounts(perNode) {
+		highest = max(highest, run.tasks)
 	}
 	problem := ""
-	switch local := s.valueOf("SLURM_LOCALID"); {
+	switch {
 	case highest > 1:
 		problem = fmt.Sprintf("%d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)",
-			highest, s.job, s.step, s.tasks, s.nodes, s.tasksPerNode)
-	case local != "" && local != "0":
-		problem = fmt.Sprintf("two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s",
-			local, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
-	case s.tasks != s.nodes:
+			highest, s.job, s.step, s.RankCount, s.NodeCount, perNode)
+	case s.LocalRank > 0:
+		problem = fmt.Sprintf("two daemons on one node: this is task %d on %s (SLURM_LOCALID) of step %s.%s",
+			s.LocalRank, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
+	case s.RankCount != s.NodeCount:
 		problem = fmt.Sprintf("%d daemons on %d nodes: step %s.%s has that many tasks, "+
-			"and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
+			"and bringupd runs once on every node", s.RankCount, s.NodeCount, s.job, s.step)
 	default:
 		return nil
 	}
 	return &LaunchError{
-		Problem: "cannot run " + problem, Fix: "start it with: " + srunCommand(s.nodes, ""),
+		Problem: "cannot run " + problem, Fix: "start it with: " + srunCommand(s.NodeCount, ""),
 	}
 }
 
-// expandNodes returns the nodes of the step in the launcher's order, or nil if there is no list.
+// expandNodes returns the nodes of the step, sorted by name, or nil if there is no list.
 func (s slurmStep) expandNodes() ([]string, error) {
-	if s.nodeList == "" {
+	list := s.valueOf("SLURM_STEP_NODELIST")
+	if list == "" {
 		return nil, nil
 	}
-	nodes, err := ExpandNodeList(s.nodeList, 0)
+	nodes, err := ExpandNodeList(list, 0)
 	if err != nil {
 		return nil, fmt.Errorf("SLURM_STEP_NODELIST is wrong: %v", err)
 	}
-	if len(nodes) != s.nodes {
+	if len(nodes) != s.NodeCount {
 		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d",
-			len(nodes), shortenText(s.nodeList), s.nodes)
+			len(nodes), shortenText(list), s.NodeCount)
 	}
 	return nodes, nil
 }
 
 // hostsByRank returns the host of each node if they are known. Node indices follow the step's list
-// of nodes, with two exceptions: srun --distribution=arbitrary, and a heterogeneous step, whose
-// list is sorted over all components while the indices follow one component after the other.
-func (s slurmStep) hostsByRank(nodes []string, node int, own string) []string {
-	switch {
-	case strings.HasPrefix(s.valueOf("SLURM_DISTRIBUTION"), "arbitrary"):
+// of nodes, with two exceptions: srun --distribution=arbitrary, and a step of several components of
+// a heterogeneous job, whose list is sorted over all of them while the indices follow one component
+// after the other.
+func (s slurmStep) hostsByRank(nodes []string, own string) []string {
+	if strings.HasPrefix(s.valueOf("SLURM_DISTRIBUTION"), "arbitrary") {
 		return nil
-	case s.hetGroups > 1:
-		nodes = s.hetGroupHosts(nodes)
 	}
-	if len(nodes) != s.tasks || nodes[node] != own {
+	if slurmComponentCount(s.Environment) > 1 {
+		components, err := expandComponents(s.Environment, s.NodeCount)
+		if err != nil {
+			return nil
+		}
+		isStep := func(hosts []string) bool { return slices.Equal(hosts, nodes) }
+		if !slices.ContainsFunc(components, isStep) {
+			nodes = slices.Concat(components...)
+		}
+	}
+	if len(nodes) != s.RankCount || nodes[s.Rank] != own {
 		return nil
 	}
 	return nodes
-}
-
-// hetGroupHosts returns the nodes of a step that includes all components of its job, one component
-// after the other, or the sorted nodes if the step has only one component. Otherwise it returns
-// nil.
-func (s slurmStep) hetGroupHosts(sorted []string) []string {
-	if len(sorted) == 0 {
-		return nil
-	}
-	var all []string
-	isKnown := true // all components are known, with no more nodes than the step has
-	for component := range s.hetGroups {
-		_, list := componentList(s.Environment, component)
-		group, err := ExpandNodeList(list, len(sorted))
-		if err == nil && slices.Equal(group, sorted) {
-			return sorted
-		}
-		isKnown = isKnown && err == nil && len(all)+len(group) <= len(sorted)
-		if isKnown {
-			all = append(all, group...)
-		}
-	}
-	if !isKnown || len(all) != len(sorted) {
-		return nil
-	}
-	return all
 }
 
 // maxHetComponents is Slurm's maximum number of components of a job (MAX_HET_JOB_COMPS).
@@ -390,42 +349,30 @@ func slurmComponentCount(env Environment) int {
 	return min(max(count, 0), maxHetComponents)
 }
 
-// componentList returns the variable with the nodes of a component, and its value. A step of salloc
-// has only the older name.
-func componentList(env Environment, component int) (name, list string) {
-	return env.firstSet(fmt.Sprint("SLURM_JOB_NODELIST_HET_GROUP_", component),
-		fmt.Sprint("SLURM_JOB_NODELIST_PACK_GROUP_", component))
-}
-
 // SlurmComponents returns the hosts of each component of a Slurm allocation, of which an ordinary
 // job has one. Unlike an identity, they are also known in the job's script. It returns nil outside
 // of a job.
-func SlurmComponents(env Environment) (components [][]string, err error) {
+func SlurmComponents(env Environment) ([][]string, error) { return expandComponents(env, 0) }
+
+// expandComponents returns the components of a job, of which each has at most limit hosts.
+func expandComponents(env Environment, limit int) (components [][]string, err error) {
 	count := slurmComponentCount(env)
-	if count < 2 {
+	for component := range max(1, count) {
 		name, list := env.firstSet("SLURM_JOB_NODELIST", "SLURM_NODELIST")
-		if list == "" || !IsSlurmJob(env) {
+		if count > 1 {
+			// A step of salloc has only the older name.
+			name, list = env.firstSet(fmt.Sprint("SLURM_JOB_NODELIST_HET_GROUP_", component),
+				fmt.Sprint("SLURM_JOB_NODELIST_PACK_GROUP_", component))
+		} else if list == "" || !IsSlurmJob(env) {
 			return nil, nil
 		}
-		hosts, err := expandVariable(name, list)
-		return [][]string{hosts}, err
-	}
-	for component := range count {
-		hosts, err := expandVariable(componentList(env, component))
+		hosts, err := ExpandNodeList(list, limit)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot use %s=%s: %v", name, shortenText(list), err)
 		}
 		components = append(components, hosts)
 	}
 	return components, nil
-}
-
-func expandVariable(name, list string) ([]string, error) {
-	hosts, err := ExpandNodeList(list, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use %s=%s: %v", name, shortenText(list), err)
-	}
-	return hosts, nil
 }
 
 // ComponentOf returns the number of the component of a heterogeneous job that has a host. It is 0 in
@@ -464,9 +411,9 @@ func RequestedGPUs(env Environment) int {
 func (s slurmStep) launchKey(restart int) string {
 	facts := []string{
 		string(LauncherSlurm), s.valueOf("SLURM_CLUSTER_NAME"), s.job, s.step,
-		strconv.Itoa(restart), strconv.Itoa(s.tasks),
+		strconv.Itoa(restart), strconv.Itoa(s.RankCount),
 	}
-	if s.hetGroups < 2 {
+	if slurmComponentCount(s.Environment) < 2 {
 		facts = append(facts, s.valueOf("SLURM_JOB_START_TIME"), s.valueOf("SLURM_STEP_LAUNCHER_PORT"))
 	}
 	return digestFacts(facts...)
@@ -521,25 +468,4 @@ func slurmMemory(env Environment) int64 {
 		}
 	}
 	return 0
-}
-
-// maxTaskCount returns the highest count in "2(x3),1", which is two tasks on each of three nodes
-// and one on another. It returns 0 for an empty text.
-func maxTaskCount(s string) (highest int, err error) {
-	if s == "" {
-		return 0, nil
-	}
-	for part := range strings.SplitSeq(s, ",") {
-		count, nodes, several := strings.Cut(part, "(x")
-		nodes, closed := strings.CutSuffix(nodes, ")")
-		if !isDecimal(count) || several && (!closed || !isDecimal(nodes) || nodes[0] == '0') {
-			return 0, fmt.Errorf("%q should be TASKS or TASKS(xNODES)", part)
-		}
-		tasks, err := strconv.Atoi(count)
-		if err != nil {
-			return 0, fmt.Errorf("%q counts too many tasks", part)
-		}
-		highest = max(highest, tasks)
-	}
-	return highest, nil
 }

@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// slurmStarter is srun with one task per rank. A batch shell has SLURM_PROCID, too, so only a
+// slurmStarter is srun with one task per rank. The step's own variables come first: SLURM_NTASKS and
+// SLURM_NNODES are also options of sbatch and of users for srun. A batch shell has SLURM_PROCID, too, so only a
 // step's number is proof.
 var slurmStarter = rankStarter{
 	displayName: "srun", markVariable: "SLURM_STEP_ID", customCheck: inSlurmStep,
 	variableNames: rankVariables{
-		rank: []string{"SLURM_PROCID"}, rankCount: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+		rank: []string{"SLURM_PROCID"}, rankCount: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
 		localRank: []string{"SLURM_LOCALID"}, nodeIndex: []string{"SLURM_NODEID"},
-		nodeCount: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+		nodeCount: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"},
 	},
 	completeRank: completeSlurmRank, origin: slurmOrigin, taskVariables: slurmTaskVariables,
 	privatePrefixes: []string{
@@ -63,17 +64,29 @@ func slurmSplitsGPUs(env Environment) bool {
 	return err == nil && from == "SLURM_STEP_GPUS" && own < all
 }
 
-// taskCountOf returns the count of one node in "2(x3),1", or 0 if it is missing.
-func taskCountOf(counts string, node int) int {
-	for part := range strings.SplitSeq(counts, ",") {
+// taskCounts is the number of tasks on each of some nodes that follow each other.
+type taskCounts struct{ tasks, nodes int }
+
+// parseTaskCounts reads "2(x3),1", which is two tasks on each of three nodes and one on another. A
+// part that srun would not write is one node without tasks.
+func parseTaskCounts(text string) (runs []taskCounts) {
+	for part := range strings.SplitSeq(text, ",") {
 		count, nodes, _ := strings.Cut(strings.TrimSuffix(part, ")"), "(x")
+		tasks, _ := strconv.Atoi(count) // 0 if it is no number
 		times, err := strconv.Atoi(nodes)
 		if err != nil {
 			times = 1
 		}
-		if node -= times; node < 0 {
-			n, _ := strconv.Atoi(count) // 0 if there is none
-			return n
+		runs = append(runs, taskCounts{max(0, tasks), times})
+	}
+	return runs
+}
+
+// taskCountOf returns the count of one node in "2(x3),1", or 0 if it is missing.
+func taskCountOf(counts string, node int) int {
+	for _, run := range parseTaskCounts(counts) {
+		if node -= run.nodes; node < 0 {
+			return run.tasks
 		}
 	}
 	return 0
