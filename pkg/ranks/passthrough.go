@@ -13,11 +13,9 @@ import (
 )
 
 // PassThroughEnviron returns the environment of a rank that another launcher has started. The
-// variables of this launcher stay as they are, because MPI libraries find their servers with them;
-// the variables of outer launchers are removed. own are the user's variables, NAME=VALUE, which
-// take precedence.
+// variables of this launcher stay as they are, because MPI libraries find their servers with them.
+// own are the user's variables, NAME=VALUE, which take precedence.
 func PassThroughEnviron(base []string, r launcher.StartedRank, place affinity.Affinity, own []string) []string {
-	base = envlist.With(base, launcher.OuterVariables(base, r))
 	has := launcher.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.RankCount)
 	// Variables that identify the rank.

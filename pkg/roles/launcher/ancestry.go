@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -183,49 +182,6 @@ func disagreementError(candidates []rankStarter, env Environment) error {
 func (s rankStarter) describeRank(r StartedRank) string {
 	return fmt.Sprintf("%s says rank %d of %d (%s is set)",
 		s.displayName, r.Rank, r.RankCount, s.markVariable)
-}
-
-// OuterVariables returns the variables of the launches around the one that has started this rank,
-// each with an empty value, because an MPI or another library would mistake them for the rank's
-// own. Slurm's variables also describe the job, and stay. So do variables that the rank's own
-// launcher sets, too.
-func OuterVariables(environ []string, r StartedRank) map[string]string {
-	env := EnvironmentOf(environ)
-	var outer, own []string
-	for _, s := range allStarters {
-		if s.displayName == r.LauncherTitle {
-			own = s.privatePrefixes
-		}
-		if s.displayName == r.LauncherTitle || s.taskVariables != nil || !s.hasStarted(env) {
-			continue
-		}
-		outer = append(outer, s.privatePrefixes...)
-		if s.servesPMI {
-			outer = append(outer, outerPMIPrefixes(env, r)...)
-		}
-	}
-	set := clearedVariables(environ, outer)
-	maps.DeleteFunc(set, func(name, _ string) bool { return hasPrefix(name, own) })
-	return set
-}
-
-// outerPMIPrefixes returns prefixes of the PMI variables that describe another process than this
-// rank.
-func outerPMIPrefixes(env Environment, r StartedRank) (names []string) {
-	differs := func(name string, own int) bool {
-		value := env.valueOf(name)
-		return value != "" && value != strconv.Itoa(own)
-	}
-	if differs("PMI_RANK", r.Rank) || differs("PMI_SIZE", r.RankCount) {
-		names = append(names, "PMI_", "PMI2_")
-	}
-	space := env.valueOf("PMIX_NAMESPACE")
-	ofStep := "slurm.pmix." + env.valueOf("SLURM_JOB_ID") + "." + env.valueOf("SLURM_STEP_ID")
-	isOther := space != "" && space != ofStep && r.LauncherTitle == slurmStarter.displayName
-	if differs("PMIX_RANK", r.Rank) || isOther {
-		names = append(names, "PMIX_")
-	}
-	return names
 }
 
 // clearedVariables returns the variables of an environment with one of the prefixes, each with an

@@ -99,7 +99,7 @@ func nest(t *testing.T, launches []level, submitted int) (vars map[string]string
 }
 
 // TestNestedLaunches nests four launches of every kind, also in jobs that one of them has
-// submitted: a rank belongs to the innermost launch, and only that launch's variables remain.
+// submitted: a rank belongs to the innermost launch.
 func TestNestedLaunches(t *testing.T) {
 	const deep = 4
 	var launches []level
@@ -126,32 +126,6 @@ func TestNestedLaunches(t *testing.T) {
 			what := fmt.Sprintf("%s, of which %d outside of the job", strings.Join(names, " > "), submitted)
 			if err != nil || r.LauncherTitle != inner.title || r.Rank != deep-1 || r.RankCount != 9+deep {
 				t.Fatalf("%s: got %+v, %v", what, r, err)
-			}
-			var environ []string
-			for name, value := range vars {
-				environ = append(environ, name+"="+value)
-			}
-			for name := range OuterVariables(environ, r) {
-				delete(vars, name)
-			}
-			for _, s := range allStarters {
-				// The variables that bringupd sets for its ranks replace these, and its ranks get the variables
-				// of torchrun and of Hydra.
-				replaced := s.displayName == worldStarter.displayName || s.displayName == plainStarter.displayName ||
-					inner.title == worldStarter.displayName && slices.Contains([]string{torchrunStarter.displayName, hydraStarter.displayName}, s.displayName)
-				if s.displayName != inner.title && s.taskVariables == nil && !replaced && s.hasStarted(fromMap(vars)) {
-					t.Fatalf("%s: the variables of %s are left", what, s.displayName)
-				}
-			}
-			own := make(map[string]string)
-			inner.add(t, own, deep-1, 9+deep, 0)
-			for name, value := range own {
-				if vars[name] != value && name != slurmOrigin.taskPIDVariable {
-					t.Fatalf("%s: %s of the innermost is %q, not %q", what, name, vars[name], value)
-				}
-			}
-			if vars["PMI_RANK"] != "" && vars["PMI_RANK"] != strconv.Itoa(deep-1) || vars["OMPI_MCA_btl"] != "tcp" || vars["PMIX_MCA_gds"] != "hash" {
-				t.Fatalf("%s: %q is left", what, vars)
 			}
 		}
 	}
@@ -215,25 +189,6 @@ func TestStartedAsByAncestry(t *testing.T) {
 			}
 			wantLaunchError(t, err, tc.says)
 		})
-	}
-}
-
-// TestOuterVariables verifies that variables of the launch that has submitted a job, which the
-// job's MPI would read, are removed, and that those of the job's own launcher stay.
-func TestOuterVariables(t *testing.T) {
-	const step = "SLURM_JOB_ID=17 SLURM_STEP_ID=2 SLURM_PROCID=0 SLURM_NTASKS=4 "
-	for _, tc := range []struct{ name, environ, gone string }{
-		{"srun --mpi=pmix inside mpirun", step + "OMPI_COMM_WORLD_RANK=0 OMPI_UNIVERSE_SIZE=1 PMIX_RANK=0 PMIX_NAMESPACE=slurm.pmix.17.2 PMIX_SERVER_URI41=x",
-			"OMPI_COMM_WORLD_RANK OMPI_UNIVERSE_SIZE"},
-		{"srun --mpi=none inside mpirun", step + "OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0 PMIX_NAMESPACE=prterun-n1-7@1 PMIX_MCA_gds=hash", "OMPI_COMM_WORLD_RANK PMIX_NAMESPACE PMIX_RANK"},
-		{"srun --mpi=none inside mpiexec", step + "MPI_LOCALRANKID=0 PMI_RANK=0 PMI_SIZE=1 PMI_FD=9", "MPI_LOCALRANKID PMI_FD PMI_RANK PMI_SIZE"},
-		{"srun --mpi=pmi2 inside torchrun", step + "TORCHELASTIC_RUN_ID=none MASTER_ADDR=old PMI_RANK=0 PMI_SIZE=4 PMI_FD=9", "MASTER_ADDR TORCHELASTIC_RUN_ID"},
-		{"srun alone", step + "PMI_RANK=0 PMI_SIZE=4 MASTER_ADDR=mine", ""},
-	} {
-		gone := OuterVariables(strings.Fields(tc.environ), StartedRank{LauncherTitle: "srun", RankCount: 4})
-		if got := strings.Join(slices.Sorted(maps.Keys(gone)), " "); got != tc.gone {
-			t.Errorf("%s: taken away are %q, not %q", tc.name, got, tc.gone)
-		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // daemon on each of them by ssh.
 var hostsLauncher = launcherSpec{
 	name:     LauncherHosts,
-	claims:   givenIf(func(want Overrides) bool { return len(want.Hosts) > 0 }),
+	claim:    givenIf(func(want Overrides) bool { return len(want.Hosts) > 0 }),
 	identify: identifyHosts,
 	hints: CommandHints{
 		StartOnNodes:    "bringupd hosts with {n} of them in --hosts",
@@ -52,7 +52,7 @@ func SplitUser(destination string) (user, host string) {
 // localLauncher is the launcher of one machine: "bringupd local" starts all daemons there.
 var localLauncher = launcherSpec{
 	name:     LauncherLocal,
-	claims:   givenIf(func(want Overrides) bool { return want.Local }),
+	claim:    givenIf(func(want Overrides) bool { return want.Local }),
 	identify: identifyLocal,
 	hints:    plainHints("bringupd local --nodes={n}"),
 }
@@ -83,7 +83,7 @@ func identifyLocal(_ Environment, hostname string, want Overrides) (Identity, er
 var ranksLauncher = launcherSpec{
 	name:     LauncherRanks,
 	traits:   Traits{RankVariable: "RANK"},
-	claims:   claims{custom: claimRanks},
+	claim:    claimRanks,
 	identify: identifyRanks,
 	hints:    plainHints(srunOnNodes),
 }
@@ -175,7 +175,7 @@ var worldStarter = rankStarter{
 		localRank: []string{"BRINGUPD_LOCAL_RANK"}, localCount: []string{"BRINGUPD_LOCAL_RANKS"},
 		nodeIndex: []string{"GROUP_RANK"}, nodeCount: []string{"GROUP_WORLD_SIZE"},
 	},
-	servesPMI: true, origin: starterOrigin{programs: []string{"bringupd"}},
+	origin: starterOrigin{programs: []string{"bringupd"}},
 	privatePrefixes: slices.Concat([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_", "MPI_LOCAL"},
 		torchrunStarter.privatePrefixes, slices.Collect(maps.Keys(LocalAliases("", "")))),
 }

@@ -32,9 +32,7 @@ var fluxLauncher = launcherSpec{
 		NoRequeueReason: "Flux does not requeue jobs",
 	},
 	oneEach: "flux run --tasks-per-node=1",
-	claims: claims{
-		started: []string{"FLUX_TASK_RANK"}, hinted: []string{"FLUX_JOB_ID", "FLUX_ENCLOSING_ID"},
-	},
+	claim:   claimBy([]string{"FLUX_TASK_RANK"}, "FLUX_JOB_ID", "FLUX_ENCLOSING_ID"),
 	starter: fluxStarter,
 	// The job is its path among nested instances, because the ids of each instance start from the
 	// beginning. Base 58 has no dash, and the first letter of an id may be outside ASCII (RFC 19).
@@ -54,6 +52,6 @@ var fluxStarter = rankStarter{
 		rank: []string{"FLUX_TASK_RANK"}, rankCount: []string{"FLUX_JOB_SIZE"},
 		localRank: []string{"FLUX_TASK_LOCAL_ID"}, nodeCount: []string{"FLUX_JOB_NNODES"},
 	},
-	servesPMI: true, origin: starterOrigin{programs: []string{"flux-shell"}},
+	origin:          starterOrigin{programs: []string{"flux-shell"}},
 	privatePrefixes: []string{"FLUX_TASK_", "FLUX_JOB_SIZE", "FLUX_PMI_LIBRARY_PATH"},
 }

@@ -35,7 +35,7 @@ var gridEngineLauncher = launcherSpec{
 		NoRequeueReason: "Grid Engine lets only its managers rerun a job (qmod -rj), " +
 			"or the job itself where its script ends with code 99",
 	},
-	claims:   claims{custom: claimGridEngine},
+	claim:    claimGridEngine,
 	starter:  gridEngineStarter,
 	identify: identifyGridEngine,
 }

@@ -31,9 +31,7 @@ var kubernetesLauncher = launcherSpec{
 		MemoryUsed:      "kubectl top pod -l job-name={job}",
 		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
 	},
-	claims: claims{
-		started: []string{"JOB_COMPLETION_INDEX"}, hinted: []string{"KUBERNETES_SERVICE_HOST"},
-	},
+	claim:    claimBy([]string{"JOB_COMPLETION_INDEX"}, "KUBERNETES_SERVICE_HOST"),
 	identify: identifyKubernetes,
 }
 

@@ -37,7 +37,8 @@ type launcherSpec struct {
 	hints     CommandHints
 	formatJob func(job string) string // nil: as in the names of runs
 	oneEach   string                  // how it starts one daemon per node, if the starter counts them
-	claims
+	// claim decides whether the launcher has started a process as a daemon.
+	claim func(env Environment, want Overrides) claimLevel
 	// starter is the same launcher as a starter of ranks. If it does not start ranks, only the origin
 	// is set.
 	starter rankStarter
@@ -74,37 +75,31 @@ const (
 	claimGiven                // the command line says so
 )
 
-// claims decide whether a launcher has started a process as a daemon.
-type claims struct {
-	started []string // all of these variables are set for a daemon
-	hinted  []string // one of these is set outside of a launch, too
-	// custom replaces the variables if it is not nil.
-	custom func(env Environment, want Overrides) claimLevel
-}
-
-// level returns how certain it is that the launcher has started the process.
-func (c claims) level(env Environment, want Overrides) claimLevel {
-	isMissing := func(name string) bool { return env.valueOf(name) == "" }
-	switch {
-	case c.custom != nil:
-		return c.custom(env, want)
-	case len(c.started) > 0 && !slices.ContainsFunc(c.started, isMissing):
-		return claimStarted
-	case slices.ContainsFunc(c.hinted, func(name string) bool { return !isMissing(name) }):
-		return claimHinted
-	default:
-		return claimNone
+// claimBy returns the claim of a launcher that sets all of the variables in started for a daemon. One
+// of the variables in hinted is also set outside of a launch.
+func claimBy(started []string, hinted ...string) func(Environment, Overrides) claimLevel {
+	return func(env Environment, _ Overrides) claimLevel {
+		isSet := func(name string) bool { return env.valueOf(name) != "" }
+		isMissing := func(name string) bool { return !isSet(name) }
+		switch {
+		case !slices.ContainsFunc(started, isMissing):
+			return claimStarted
+		case slices.ContainsFunc(hinted, isSet):
+			return claimHinted
+		default:
+			return claimNone
+		}
 	}
 }
 
 // givenIf returns the claim of a launcher that is bringupd itself.
-func givenIf(given func(Overrides) bool) claims {
-	return claims{custom: func(_ Environment, want Overrides) claimLevel {
+func givenIf(given func(Overrides) bool) func(Environment, Overrides) claimLevel {
+	return func(_ Environment, want Overrides) claimLevel {
 		if given(want) {
 			return claimGiven
 		}
 		return claimNone
-	}}
+	}
 }
 
 // Traits are the constant properties of a launcher. The names of variables are empty if it has
@@ -270,7 +265,7 @@ func BatchGPUs(env Environment) (n int, from string) {
 func IsReportingTask(env Environment, ancestry Ancestry) bool {
 	by, err := likeliestLauncher(env, Overrides{}, ancestry.visibleAncestors())
 	var rank string
-	if err == nil && by.level(env, Overrides{}) == claimStarted {
+	if err == nil && by.claim(env, Overrides{}) == claimStarted {
 		rank = env.valueOf(by.traits.RankVariable)
 	} else {
 		_, rank = env.firstLauncherVariable(func(t Traits) string { return t.RankVariable })
@@ -304,7 +299,7 @@ func likeliestLauncher(
 	var claiming []*launcherSpec
 	var starters []rankStarter
 	for _, l := range allLaunchers {
-		if levels[l] = l.level(env, want); levels[l] != claimNone {
+		if levels[l] = l.claim(env, want); levels[l] != claimNone {
 			claiming, starters = append(claiming, l), append(starters, l.starter)
 		}
 	}

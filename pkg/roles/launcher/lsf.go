@@ -42,9 +42,7 @@ var lsfLauncher = launcherSpec{
 		NoRequeueReason: "it is a job of LSF's, which is requeued by hand (brequeue {job}) " +
 			"or by exit codes of its queue (REQUEUE_EXIT_VALUES)",
 	},
-	claims: claims{
-		started: []string{"LSB_JOBID", "LSF_PM_TASKID"}, hinted: []string{"LSB_JOBID"},
-	},
+	claim:    claimBy([]string{"LSB_JOBID", "LSF_PM_TASKID"}, "LSB_JOBID"),
 	identify: identifyLSF,
 }
 

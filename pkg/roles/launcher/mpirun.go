@@ -18,7 +18,7 @@ var openMPILauncher = launcherSpec{
 	hints:   mpirunHints("Open MPI", "mpirun -n {n} --map-by ppr:1:node"),
 	oneEach: "mpirun --map-by ppr:1:node",
 	// Flux's plugin for Spectrum MPI sets only the rank (src/shell/lua.d/mpi/spectrum.lua).
-	claims:  claims{started: []string{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+	claim:   claimBy([]string{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}),
 	starter: openMPIStarter,
 	nameJob: func(env Environment, want Overrides) (job, step string, facts []string) {
 		_, namespace := env.firstSet("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
@@ -49,7 +49,6 @@ var openMPIStarter = rankStarter{
 		localRank:  []string{"OMPI_COMM_WORLD_LOCAL_RANK"},
 		localCount: []string{"OMPI_COMM_WORLD_LOCAL_SIZE"},
 	},
-	servesPMI: true,
 	origin: starterOrigin{programs: []string{
 		"orted", "prted", "prte", "prterun", "orterun", "mpirun", "mpiexec",
 	}},
@@ -75,7 +74,7 @@ var hydraLauncher = launcherSpec{
 	facts:   Facts{MayRelaunch: true},
 	hints:   mpirunHints("MPICH", "mpiexec -n {n} -ppn 1"),
 	oneEach: "mpiexec -ppn 1",
-	claims:  claims{started: []string{"MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE"}},
+	claim:   claimBy([]string{"MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE"}),
 	starter: hydraStarter,
 }
 
@@ -87,7 +86,7 @@ var hydraStarter = rankStarter{
 		rank: []string{"PMI_RANK"}, rankCount: []string{"PMI_SIZE"},
 		localRank: []string{"MPI_LOCALRANKID"}, localCount: []string{"MPI_LOCALNRANKS"},
 	},
-	servesPMI: true, origin: starterOrigin{programs: []string{"hydra_pmi_proxy"}},
+	origin: starterOrigin{programs: []string{"hydra_pmi_proxy"}},
 	privatePrefixes: []string{
 		"MPI_LOCAL", "HYDRA_", "HYDI_", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "I_MPI_HYDRA_", "I_MPI_PMI_",
 	},

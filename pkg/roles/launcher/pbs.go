@@ -57,7 +57,7 @@ var pbsLauncher = launcherSpec{
 	facts:     relaunching(pbsFacts),
 	formatJob: bracketElement,
 	hints:     pbsLauncherHints,
-	claims:    claims{custom: claimPBS},
+	claim:     claimPBS,
 	starter:   pbsStarter,
 	identify:  identifyPBS,
 }
@@ -85,7 +85,7 @@ var palsLauncher = launcherSpec{
 	formatJob: bracketElement,
 	hints:     pbsHints("mpiexec -n {n} --ppn 1", "mpiexec --ppn 1 --line-buffer"),
 	oneEach:   "mpiexec --ppn 1",
-	claims:    claims{custom: claimPALS},
+	claim:     claimPALS,
 	starter:   palsStarter,
 	nameJob: func(env Environment, _ Overrides) (job, step string, facts []string) {
 		launch := env.valueOf("PALS_APID")
@@ -104,7 +104,7 @@ func claimPALS(env Environment, want Overrides) claimLevel {
 	if inSlurmStep(env) && strings.HasPrefix(env.valueOf("PALS_APID"), job) {
 		return claimNone
 	}
-	return claims{started: []string{"PALS_RANKID", "PALS_APID"}}.level(env, want)
+	return claimBy([]string{"PALS_RANKID", "PALS_APID"})(env, want)
 }
 
 // palsStarter is mpiexec or aprun of HPE's PALS, also under PBS. Only PMI's variable has the number
@@ -117,16 +117,15 @@ var palsStarter = rankStarter{
 		localCount: []string{"PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
 		nodeIndex:  []string{"PALS_NODEID"},
 	},
-	servesPMI:       true,
 	privatePrefixes: []string{"PALS_", "ALPS_APP_"},
 }
 
 func claimPBS(env Environment, want Overrides) claimLevel {
-	rules := claims{hinted: []string{"PBS_JOBID"}}
-	if !inPBSShell(env) {
-		rules.started = []string{"PBS_JOBID", "PBS_NODENUM", "PBS_TASKNUM"}
+	level := claimBy([]string{"PBS_JOBID", "PBS_NODENUM", "PBS_TASKNUM"}, "PBS_JOBID")(env, want)
+	if inPBSShell(env) {
+		return min(level, claimHinted)
 	}
-	return rules.level(env, want)
+	return level
 }
 
 // inPBSShell reports whether this is the job's script or its shell: the task manager's first task,

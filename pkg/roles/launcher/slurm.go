@@ -52,7 +52,7 @@ var slurmLauncher = launcherSpec{
 		AttachShell: "srun --overlap --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
 			"--export=ALL --pty bash",
 	},
-	claims:   claims{custom: claimSlurm},
+	claim:    claimSlurm,
 	starter:  slurmStarter,
 	identify: identifySlurm,
 	// Slurm itself reports that an allocation without a batch script cannot be requeued.

@@ -20,7 +20,6 @@ type rankStarter struct {
 	origin        starterOrigin // by which the process's ancestors show it
 	// completeRank adds values that no single variable has. It may be nil.
 	completeRank func(env Environment, r *StartedRank)
-	servesPMI    bool // whether its processes have a PMI or PMIx server
 	// privatePrefixes are the prefixes of variables that describe the started process itself. Another
 	// process that inherits them would mistake itself for that one.
 	privatePrefixes []string
