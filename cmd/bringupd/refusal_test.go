@@ -197,7 +197,7 @@ func TestRefusesLaunch(t *testing.T) {
 		{"two daemons on a node", but("SLURM_LOCALID=1"), nil, []string{"cannot run two daemons on one node"}},
 		{"two tasks a node", but("SLURM_NTASKS=4", "SLURM_TASKS_PER_NODE=2(x2)"), nil, []string{"cannot run 2 daemons on one node"}},
 		{"no rank", but("SLURM_PROCID="), nil, []string{"SLURM_PROCID is not set"}},
-		{"rank beyond the step", but("SLURM_PROCID=2"), nil, []string{"SLURM_PROCID is 2 in a step of 2 tasks"}},
+		{"rank beyond the step", but("SLURM_PROCID=2"), nil, []string{"the rank is 2 of 2"}},
 		{"malformed node list", but("SLURM_STEP_NODELIST=n[1-"), nil, []string{"SLURM_STEP_NODELIST", "n[1-"}},
 		{"inside itself", but("BRINGUPD_RUN=7.0"), nil, []string{"cannot start inside run 7.0 as a part of it"}},
 		{"head on node 1", step, []string{"--role=head"}, []string{"cannot be head as node 1 of 2"}},
