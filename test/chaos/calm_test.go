@@ -37,19 +37,19 @@ var relaxedPauses = func() time.Duration {
 // calmFiles writes the replacements for files of package signal, and returns a map from each
 // original to its replacement.
 func calmFiles(dir string) (map[string]string, error) {
-	original, err := filepath.Abs(filepath.Join(calmPackage, "watch.go"))
+	original, err := filepath.Abs(filepath.Join(calmPackage, "schedule.go"))
 	if err != nil {
 		return nil, err
 	}
 	source, err := os.ReadFile(original)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read how looks are paced: %v", err)
+		return nil, fmt.Errorf("cannot read how polls are paced: %v", err)
 	}
 	if strings.Count(string(source), calmConstant) != 1 {
 		return nil, fmt.Errorf("cannot make jobs calm: %s has no %q", original, calmConstant)
 	}
 	replaced := map[string]string{
-		original: filepath.Join(dir, "watch.go"),
+		original: filepath.Join(dir, "schedule.go"),
 		filepath.Join(filepath.Dir(original), "chaos_calm.go"): filepath.Join(dir, "chaos_calm.go"),
 	}
 	if err := os.WriteFile(replaced[original],

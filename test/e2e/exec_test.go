@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // outside runs bringupd on the login node.
@@ -102,7 +104,7 @@ func TestExec(t *testing.T) {
 func foreign(t *testing.T, j *job) {
 	t.Helper()
 	const id = "0123456789abcdef"
-	dir := filepath.Join(j.runDir(), "exec")
+	dir := filepath.Join(j.runDir(), signal.ControlDir)
 	ran := j.bed.place(t)
 	// Rename a complete file of another user into place, because the head may poll at any time.
 	part := filepath.Join(dir, "."+id)
@@ -110,14 +112,13 @@ func foreign(t *testing.T, j *job) {
 		os.WriteFile(part, fmt.Appendf(nil,
 			`{"v":2,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
 		os.Chown(part, 65534, 65534),
-		os.Rename(part, filepath.Join(dir, id+".request")),
-		os.WriteFile(filepath.Join(j.runDir(), "control", "call."+id), nil, 0o600),
+		os.Rename(part, filepath.Join(dir, "call."+id)),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() string {
-		data, err := os.ReadFile(filepath.Join(dir, id+".taken"))
+		data, err := os.ReadFile(filepath.Join(dir, "exec."+id))
 		if err != nil || !strings.Contains(string(data), `"refused":"cannot use `) ||
 			!strings.Contains(string(data), "it belongs to") {
 			return fmt.Sprintf("%v, %s\n%s", err, data, &j.stderr)

@@ -277,7 +277,7 @@ func TestOddNode(t *testing.T) {
 			l.flags[0] = "--gpu-check=strict"
 			l.flags = append(l.flags, "--check=host.*=off")
 		}
-		must(t, fake.Answer("n3", "gpu 1 driver 550.54.15"))
+		must(t, fake.Answer("n3", "driver 550.54.15"))
 		j := bed.run(t, l)
 		if !strict {
 			j.wantCode(0)
