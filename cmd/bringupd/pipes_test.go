@@ -55,7 +55,7 @@ func TestReadProcessSubstitution(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = theirs.Close()
-	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), "meet 2 nodes") {
+	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), "# node 0 of 2 on a") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -22,8 +22,8 @@ func TestDryRunTouchesNothing(t *testing.T) {
 			t.Chdir(t.TempDir())
 			got := call(t, nil, args...)
 			printed(t, got)
-			if strings.Count(got.out, "# - ") < 3 || got.err != "" {
-				t.Errorf("the plan is:\n%s%s", got.out, got.err)
+			if !strings.Contains(got.out, "\n# node 0 of ") || got.err != "" {
+				t.Errorf("the output is:\n%s%s", got.out, got.err)
 			}
 			untouched(t)
 		})
@@ -73,23 +73,6 @@ func TestDryRunPrintsOnce(t *testing.T) {
 	}
 }
 
-func TestDryRunOfSpares(t *testing.T) {
-	for _, tc := range []struct{ line, says string }{
-		{"nnodes: 2", "# - team: 2 of them are the driver's"},
-		{"nnodes: 2:3", "# - team: 2:3 of them are the driver's"},
-		{"nnodes: 2:64", "# - team: 2:4 of them are the driver's"},
-		{`nnodes: "3"`, "# - team: 3 of them are the driver's"},
-	} {
-		t.Run(tc.line, func(t *testing.T) {
-			got := call(t, nil, "local", "--nodes=4", "--dry-run", "--config="+file(t, "job.yaml", tc.line+"\n"), "--", "true")
-			printed(t, got)
-			if !strings.Contains(got.out, tc.says) {
-				t.Errorf("the plan is\n%s", got.out)
-			}
-		})
-	}
-}
-
 // TestDryRunRoundTrip verifies that the output of --dry-run, passed as --config, yields the same
 // output.
 func TestDryRunRoundTrip(t *testing.T) {
@@ -119,8 +102,8 @@ func TestDryRunHidesSecrets(t *testing.T) {
 		t.Errorf("a secret is shown:\n%s", got.out)
 	}
 	for _, part := range []string{"HF_TOKEN=", "./serve", "--lr=0.1", "login --password", "train"} {
-		if strings.Count(got.out, part) < 2 {
-			t.Errorf("%q is not shown in configuration and plan:\n%s", part, got.out)
+		if !strings.Contains(got.out, part) {
+			t.Errorf("%q is not shown:\n%s", part, got.out)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (inv *invocation) planOrRun(all config.List, o *options, driver []string, r
 		}
 		return nil
 	case o.dryRun && !config.IsUsageError(err):
-		return inv.printPlan(all, cfg, role, err)
+		return inv.printConfig(all, cfg, role, err)
 	case err != nil:
 		return err
 	}

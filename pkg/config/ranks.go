@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/console"
@@ -46,26 +45,4 @@ func (w RankOptions) validateRanks(driver []string) error {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
 	return mpidetect.CheckRankCommand(driver, w.Total)
-}
-
-// DescribePlan describes the ranks that a daemon would run.
-func (w RankOptions) DescribePlan(driver []string) []string {
-	many := fmt.Sprintf("%d ranks in all, node by node", w.Total)
-	switch {
-	case w.Total == 0 && w.NeedsSlotCounts():
-		many = "a rank for each " + w.PerNode
-	case w.Total == 0:
-		many = w.PerNode + " ranks"
-	}
-	failure := "the code of the first to fail is the job's"
-	if w.GoOn {
-		failure = "where one fails the others go on"
-	}
-	lines := []string{fmt.Sprintf(
-		"ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
-	if w.Hang > 0 {
-		lines = append(lines, fmt.Sprintf(
-			"hang: when no rank shows a sign of activity for %s, report why and end", w.Hang))
-	}
-	return lines
 }
