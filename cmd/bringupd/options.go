@@ -101,7 +101,7 @@ func (o *options) commonSettings() config.List {
 		config.NewDuration("deadline", &o.cfg.Times.Deadline,
 			"maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
 		config.NewSwitch("dry-run", &o.dryRun,
-			"print the configuration and the plan, and do nothing").ExcludeSources(config.SourceFile),
+			"print the configuration, and do nothing").ExcludeSources(config.SourceFile),
 		config.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
 }
@@ -189,8 +189,6 @@ func (o *options) nodeSettings() config.List {
 			config.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir,
 				"node-local directory for node-exporter's textfile collector; each daemon writes a file "+
 					"there and removes it at its end"),
-			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen,
-				"loopback address of /metrics for Prometheus on each node; with port 0 the log has it"),
 		),
 	)
 }

@@ -22,6 +22,7 @@ var removedRunFlags = []removedFlag{
 	{"settle", "TIME", "Ray and Dask count their nodes before the driver starts"},
 	{"stop-grace", "TIME", "services and sandboxes have 5s; a role has the key grace"},
 	{"clean-after", "TIME", "services stay for 10m with --clean=none"},
+	{"metrics-listen", "ADDRESS:PORT", "give --metrics-dir"},
 	{"share-timeout", "TIME", "an outage of the shared file system is tolerated for 10m"},
 	{"keep", "N|TIME", "run bringupd prune, for example by --on-end='bringupd prune --keep=20'"},
 	{"cpus-per-node", "N", "the launcher gives the CPUs; taskset limits them"},

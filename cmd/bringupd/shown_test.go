@@ -10,16 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
-func TestMetricsAreForThisMachine(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:9464", ":9464", "n1:9464", "9464", "localhost:9464"} {
-		refused(t, call(t, nil, "--dry-run", "--rank=0", "--nnodes=1", "--metrics-listen="+address), 64,
-			"cannot use --metrics-listen="+address, "loopback address", "127.0.0.1:0")
-	}
-	if got := call(t, nil, "--dry-run", "--rank=0", "--nnodes=1", "--job-id=a", "--metrics-listen=[::1]:0"); got.code != 0 {
-		t.Errorf("got %+v", got)
-	}
-}
-
 // TestNotifySocketIsTaken verifies that the daemon notifies the service manager, and that none of
 // its children can.
 func TestNotifySocketIsTaken(t *testing.T) {

@@ -230,7 +230,7 @@ func TestStatusServe(t *testing.T) {
 	if code := command.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("it has ended with %d, want 130", code)
 	}
-	for _, args := range [][]string{{"--serve=0.0.0.0:0"}, {"--serve=127.0.0.1:0", "--json"}} {
+	for _, args := range [][]string{{"--serve=0.0.0.0:0"}, {"--serve=localhost:9464"}, {"--serve=:9464"}, {"--serve=127.0.0.1:0", "--json"}} {
 		if got := call(t, nil, append([]string{"status"}, args...)...); got.code != 64 {
 			t.Errorf("%q ends with %+v", args, got)
 		}

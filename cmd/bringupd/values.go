@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
+	"net/netip"
+
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -13,10 +15,10 @@ import (
 // loopbackSetting accepts an address that only this machine can reach.
 func loopbackSetting(name string, to *string, usage string) *config.Setting {
 	return config.NewValue(name, "ADDRESS:PORT", to, func(value string) (string, error) {
-		if value == "" {
-			return "", nil
+		if at, err := netip.ParseAddrPort(value); value != "" && (err != nil || !at.Addr().IsLoopback()) {
+			return "", errors.New("give a loopback address and a port, as in 127.0.0.1:0 or [::1]:9464")
 		}
-		return value, telemetry.CheckLoopback(value)
+		return value, nil
 	}, config.ShowUnchanged, usage)
 }
 

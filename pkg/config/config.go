@@ -70,7 +70,6 @@ type Output struct {
 // Telemetry configures what a daemon exports. A failed export is logged, and does not end the job.
 type Telemetry struct {
 	MetricsDir    string // directory of files for a Prometheus textfile collector; empty: none
-	MetricsListen string // loopback address at which metrics are served; empty: none
 	NotifySocket  string // the service manager's socket; empty: none
 }
 

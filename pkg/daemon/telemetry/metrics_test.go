@@ -3,9 +3,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,63 +142,4 @@ func TestFileThatHangsIsLeftBehind(t *testing.T) {
 	}
 	close(source.end)
 	<-f.ended
-}
-
-func TestLoopback(t *testing.T) {
-	for address, good := range map[string]bool{
-		"127.0.0.1:0": true, "127.8.8.8:9464": true, "[::1]:0": true,
-		"": false, "127.0.0.1": false, ":9464": false, "0.0.0.0:0": false, "[::]:0": false, "10.0.0.1:80": false,
-		"localhost:0": false, "127.0.0.1:99999": false, "127.0.0.1:x": false, "[fe80::1%lo]:0": false,
-	} {
-		if err := CheckLoopback(address); (err == nil) != good {
-			t.Errorf("%q: %v", address, err)
-		}
-		if good {
-			continue
-		}
-		if e, err := StartEndpoint(address, tells("").source); err == nil {
-			t.Errorf("it listens at %q", address)
-			e.Close()
-		}
-	}
-}
-
-func TestEndpoint(t *testing.T) {
-	source := tells("up\n")
-	e, err := StartEndpoint("127.0.0.1:0", source.source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: new(http.Transport), Timeout: ceiling}
-	root := strings.TrimSuffix(e.URL(), "/metrics")
-	for _, tc := range []struct {
-		method, path string
-		code         int
-	}{{"GET", "/metrics", 200}, {"HEAD", "/metrics", 200}, {"POST", "/metrics", 405}, {"GET", "/", 404}, {"GET", "/metrics/x", 404}, {"GET", "/debug/pprof/", 404}} {
-		request, err := http.NewRequestWithContext(t.Context(), tc.method, root+tc.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if response.StatusCode != tc.code || err != nil {
-			t.Errorf("%s %s: %d, not %d: %v", tc.method, tc.path, response.StatusCode, tc.code, err)
-		}
-		if tc.method == "GET" && tc.code == 200 && string(body) != "up\n" {
-			t.Errorf("got %s", body)
-		}
-	}
-	if _, err := StartEndpoint(e.listener.Addr().String(), source.source); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second one: %v", err)
-	}
-	client.CloseIdleConnections()
-	e.Close()
-	if conn, err := net.Dial("tcp", e.listener.Addr().String()); err == nil {
-		_ = conn.Close()
-		t.Error("it listens still")
-	}
 }

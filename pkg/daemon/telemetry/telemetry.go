@@ -38,10 +38,9 @@ type DaemonInfo struct {
 
 // Telemetry exports the state of a daemon. Its methods are safe for concurrent use.
 type Telemetry struct {
-	cfg      config.Telemetry
-	daemon   DaemonInfo
-	file     *File     // nil if there is none
-	endpoint *Endpoint // nil if there is none
+	cfg    config.Telemetry
+	daemon DaemonInfo
+	file   *File // nil if there is none
 
 	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
 	steps        atomic.Pointer[func() *record.Progress]
@@ -67,23 +66,11 @@ func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedP
 			func(err error) { self.Log.Warn(err.Error()) })
 		own(files.OwnedPath{Path: s.file.Path()})
 	}
-	if cfg.MetricsListen != "" {
-		endpoint, err := StartEndpoint(cfg.MetricsListen, s.collectMetrics)
-		if err != nil {
-			self.Log.Warn(err.Error())
-			return s
-		}
-		s.endpoint = endpoint
-		self.Log.Info("serves metrics", zap.String("at", endpoint.URL()))
-	}
 	return s
 }
 
 // Close ends the exports, and waits for that until ctx ends.
 func (s *Telemetry) Close(ctx context.Context) {
-	if s.endpoint != nil {
-		s.endpoint.Close()
-	}
 	if s.file != nil {
 		_ = s.file.Close(ctx) // ignore the error: the age of a remaining file shows that it is stale
 	}
@@ -117,7 +104,7 @@ func (s *Telemetry) ReportEnding(why string) {
 	})
 }
 
-// SetCheckReport exports the results of the node's checks as
+// SetCheckReport exports the results of the node's checks.
 func (s *Telemetry) SetCheckReport(report check.Report) {
 	s.checkReport.Store(&report)
 	s.requestWrite()
