@@ -128,7 +128,7 @@ func (h *hostsCmd) runRemoteDaemons(cfg deps.Config) error {
 	}
 	h.setUpOutput()
 	job := h.newJob(h.handleSSHEnd)
-	job.SendSignal = func(node int, _ *process.Child, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
+	job.SendSignal = func(node int, _ process.Handle, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
 	defer func() {
 		for _, tether := range h.sessions {
 			tether.Close()
@@ -197,7 +197,7 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 // handleSSHEnd handles the end of the ssh to a host. If the connection is lost, the daemon there
 // ends, and then all others do. They would wait for a daemon that has never started, so they get a
 // signal and the launch has failed, unless there are enough spares.
-func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
+func (h *hostsCmd) handleSSHEnd(node int, child process.Handle) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
 	tether, host := h.sessions[node], h.opts.overrides.Hosts[node]
 	reason := "it printed nothing"

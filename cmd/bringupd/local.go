@@ -109,7 +109,7 @@ const headlessRunTimeout = 10 * time.Second
 
 // handleDaemonEnd handles the end of a daemon. If the head ends before there is a run, the others
 // would wait for the run until their join timeout, so they are ended by a signal.
-func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit, syscall.Signal) {
+func (l *localCmd) handleDaemonEnd(node int, child process.Handle) (process.Exit, syscall.Signal) {
 	code := child.Exit().Code // -1 if a signal has ended it
 	mayBe := code < 0 || code >= health.OutcomeOfKind(health.Usage).Code && code <= health.OutcomeOfKind(health.Internal).Code
 	if node == 0 && mayBe && l.nodeCount > 1 && !l.runDir.Exists(headlessRunTimeout) {
@@ -174,7 +174,7 @@ func (l *localCmd) runDaemons() error {
 }
 
 // newJob returns a job without daemons.
-func (l *localCmd) newJob(onExit func(int, *process.Child) (process.Exit, syscall.Signal)) launch.Job {
+func (l *localCmd) newJob(onExit func(int, process.Handle) (process.Exit, syscall.Signal)) launch.Job {
 	return launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: onExit, RunDir: l.runDir, EndTimeout: l.patience, OnKill: func(node int) {
 		l.printMessage("daemon %d has not ended %s after the others: killing it", node, l.patience)
 	}}

@@ -199,8 +199,8 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	_, err := service.CallBounded(ctx, func() (none struct{}, err error) {
-		return none, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ)
+	_, err := service.CallBounded(ctx, func() (string, error) {
+		return process.ResolveProgram(h.cfg.Driver[0], h.cfg.Environ)
 	})
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):

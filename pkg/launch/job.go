@@ -27,11 +27,11 @@ type Job struct {
 	Output *console.Mux
 	// SendSignal sends a signal to a node's daemon. If it is nil, the signal is sent to the child
 	// process.
-	SendSignal func(node int, child *process.Child, sig syscall.Signal)
+	SendSignal func(node int, child process.Handle, sig syscall.Signal)
 	// OnExit is called after the end of each daemon, by one goroutine. It returns the exit to report
 	// for the daemon, and a signal to send to all others, or 0. If it is nil, the exit of the child
 	// process is reported.
-	OnExit func(node int, child *process.Child) (process.Exit, syscall.Signal)
+	OnExit func(node int, child process.Handle) (process.Exit, syscall.Signal)
 	// RunDir is where the head learns that a daemon has ended before it joined.
 	RunDir RunDir
 	// EndTimeout is how long the other daemons may take to end after that of the head, and that of the
@@ -48,7 +48,7 @@ func (j Job) Run() (exits []process.Exit, err error) {
 		return nil, err
 	}
 	super.AdoptOrphans()
-	var daemons []*process.Child
+	var daemons []process.Handle
 	for _, spec := range j.Specs {
 		child, err := super.Start(context.Background(), spec)
 		if err != nil {
@@ -61,7 +61,7 @@ func (j Job) Run() (exits []process.Exit, err error) {
 }
 
 // awaitExits forwards signals to all daemons until all have ended, and returns their exits.
-func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []process.Exit {
+func (j Job) awaitExits(super *process.Supervisor, daemons []process.Handle) []process.Exit {
 	var passing sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	defer passing.Wait()
@@ -125,7 +125,7 @@ func isOver(exits []process.Exit, ended []bool) bool {
 }
 
 // killRest kills the daemons that have not ended. Their guards end the processes of each.
-func (j Job) killRest(daemons []*process.Child, ended []bool) {
+func (j Job) killRest(daemons []process.Handle, ended []bool) {
 	for node, child := range daemons {
 		if !ended[node] {
 			if j.OnKill != nil {
@@ -143,7 +143,7 @@ func (j Job) mayReachAll(sig syscall.Signal) bool {
 }
 
 // forwardSignal sends a signal to all daemons. It has no effect on a daemon that has ended.
-func (j Job) forwardSignal(daemons []*process.Child, sig syscall.Signal) {
+func (j Job) forwardSignal(daemons []process.Handle, sig syscall.Signal) {
 	for node, child := range daemons {
 		if j.SendSignal != nil {
 			j.SendSignal(node, child, sig)
@@ -177,7 +177,7 @@ const shutdownTimeout = 25 * time.Second
 var errShutdownTimeout = errors.New("the daemons took too long to end")
 
 // stopAll stops all remaining processes of the daemons, and closes the console output.
-func (j Job) stopAll(super *process.Supervisor, daemons []*process.Child) error {
+func (j Job) stopAll(super *process.Supervisor, daemons []process.Handle) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), shutdownTimeout, errShutdownTimeout)
 	defer cancel()
 	var stops sync.WaitGroup

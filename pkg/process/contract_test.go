@@ -15,6 +15,6 @@ func TestContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, super.AsStarter())
+		test(t, super)
 	})
 }

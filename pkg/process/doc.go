@@ -7,8 +7,8 @@
 // A child's family is the child and all processes that it has started, directly or indirectly.
 //
 // Each child is started in a new session, so that a terminal's job control cannot stop it and a
-// signal to its process group reaches no other process. But programs leave their session. A process
-// is therefore a member of the family if at least one of these criteria holds:
+// signal to its process group reaches no other process. Programs leave their session, so a process is
+// a member of the family if at least one of these criteria holds:
 //
 //   - It is in the session of the child.
 //   - Its initial environment has the child's mark. Every child is started with the variable
@@ -90,21 +90,14 @@
 //
 // # Output
 //
-// Each stream has its own reader, which cuts the data into lines and keeps the last ones for error
-// messages, writes the lines to the log, which may block the child for a bounded time only (see
-// files.Journal), and passes the bytes unchanged to the writer that the caller has given. That
-// writer may block the child for as long as it likes, because it stands for the child's own standard
-// output.
+// Each stream has its own reader, which keeps the last lines for error messages, writes lines to the
+// log, which may block the child for a bounded time only (see files.Journal), and passes the bytes
+// unchanged to the caller's writer. That writer may block the child for as long as it likes, because
+// it stands for the child's own standard output.
 //
 // A child has ended when it has been reaped, whatever happens to its output: see [Child.Ended]. The
 // data in its pipes at that moment is still passed on. Other members of the family may keep the
 // pipes open: they are read for one second more, or for as long as a call of Stop is waiting. After
 // that, until Stop, their output is discarded, but the pipe is not closed, because that would kill
 // the processes that write to it.
-//
-// # Exit codes of programs that cannot be started
-//
-// As in a shell, [ErrNotFound] (127) means that there is no such file, and [ErrNotExecutable] (126)
-// that the kernel refuses to run it. A script without a "#!" line is not run by a shell either,
-// because the choice of the shell would be a guess.
 package process

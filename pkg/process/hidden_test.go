@@ -104,10 +104,11 @@ func hiddenLife() int {
 
 // endsAll starts a child, waits until its stray is found, and ends both.
 func endsAll(s *Supervisor, spec Spec, status int) error {
-	c, err := s.Start(context.Background(), spec)
+	started, err := s.Start(context.Background(), spec)
 	if err != nil {
 		return err
 	}
+	c := started.(*Child)
 	if c.hidden {
 		c.start -= 5 // simulates the time that a fork takes
 	}

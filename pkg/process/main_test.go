@@ -250,11 +250,11 @@ func start(t testing.TB, s *Supervisor, spec Spec) *Child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return c.(*Child)
 }
 
 // finished waits for the end of the child itself.
-func finished(t testing.TB, c *Child) Exit {
+func finished(t testing.TB, c Handle) Exit {
 	t.Helper()
 	if !ctxutil.AwaitDoneFor(c.Done(), ceiling) {
 		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.PID(), ceiling, c.LastLines())

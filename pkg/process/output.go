@@ -18,10 +18,9 @@ import (
 
 const (
 	// maxLineLength is the maximum length of a line that is kept until it ends, in bytes. A longer
-	// line is written to the log in pieces, one directly after the other.
+	// line is written to the log in pieces.
 	maxLineLength = 64 << 10
-	// continuedMark is written to the log after an incomplete line if a line of the other stream
-	// follows.
+	// continuedMark is written to the log after each piece of such a line except the last.
 	continuedMark = " [bringupd: the line continues]"
 	// maxTailLine is the maximum length of a line that is kept for LastLines, in bytes.
 	maxTailLine = 1 << 10
@@ -51,8 +50,6 @@ type childOutput struct {
 	// callers of [childOutput.lastLines] do not wait for it.
 	logging   sync.Mutex
 	logBuffer []byte // buffer for the log, reused; guarded by logging
-	// the stream with an incomplete line at the end of the log, or nil; guarded by logging
-	partialStream *outputStream
 
 	mu sync.Mutex
 	// last lines, newest last. The slices are reused, because a driver prints millions of lines
@@ -303,13 +300,11 @@ func (s *outputStream) handleLine(line []byte, goesOn bool) {
 		o.tail[size-1] = appendVisible(oldest[:0], line)
 		o.tailCount = min(o.tailCount+1, size)
 	}
-	if o.partialStream != nil && o.partialStream != s {
-		o.logBuffer = append(append(o.logBuffer, continuedMark...), '\n')
+	o.logBuffer = append(o.logBuffer, line...)
+	if goesOn {
+		o.logBuffer = append(o.logBuffer, continuedMark...)
 	}
-	o.logBuffer, o.partialStream = append(o.logBuffer, line...), s
-	if !goesOn {
-		o.logBuffer, o.partialStream = append(o.logBuffer, '\n'), nil
-	}
+	o.logBuffer = append(o.logBuffer, '\n')
 }
 
 // appendVisible appends what a terminal would show of a line. Of a progress bar, which uses "\r" to

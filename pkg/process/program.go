@@ -74,14 +74,8 @@ func FindProgram(argv0, dir string, env []string) (Program, error) {
 	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
-// CheckProgram reports whether a child with this program and environment could be started. Its errors are
-// those of [FindProgram].
-func CheckProgram(argv0 string, env []string) error {
-	_, err := ResolveProgram(argv0, env)
-	return err
-}
-
-// ResolveProgram returns the file that would be executed for a child with this program and environment.
+// ResolveProgram returns the file that would be executed for a child with this program and
+// environment. Its errors are those of [FindProgram].
 func ResolveProgram(argv0 string, env []string) (file string, err error) {
 	p, err := FindProgram(argv0, "", env)
 	return p.file, err

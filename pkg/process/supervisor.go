@@ -93,7 +93,7 @@ func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.addOwnPath(path
 // Start starts a child. The error wraps [ErrNotFound] or [ErrNotExecutable] if the
 // program cannot be run. ctx bounds the start only, which may hang if the program's file system
 // does; the child does not end with ctx.
-func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
+func (s *Supervisor) Start(ctx context.Context, spec Spec) (Handle, error) {
 	c, err := s.prepareChild(spec)
 	if err == nil {
 		err = s.launchChild(ctx, c)
@@ -254,8 +254,8 @@ type Handle interface {
 	StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error
 }
 
-// Starter is the interface of a Supervisor that starts and ends the children of a daemon. See the
-// methods of [Supervisor].
+// Starter is the interface of a [Supervisor] that starts and ends the children of a daemon, for code
+// whose tests fake it.
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
 	StartGuard()
@@ -264,18 +264,4 @@ type Starter interface {
 	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error
 	Close(ctx context.Context) error
-}
-
-// AsStarter returns the Supervisor as a Starter.
-func (s *Supervisor) AsStarter() Starter { return starter{s} }
-
-type starter struct{ *Supervisor }
-
-// Start implements Starter.
-func (s starter) Start(ctx context.Context, spec Spec) (Handle, error) {
-	child, err := s.Supervisor.Start(ctx, spec)
-	if err != nil {
-		return nil, err // not a Handle that holds a nil *Child
-	}
-	return child, nil
 }

@@ -18,9 +18,6 @@ const (
 	// Shortest and longest pause between two scans of a sweep.
 	minSweepPause = 4 * time.Millisecond
 	maxSweepPause = 100 * time.Millisecond
-	// maxSlowPause bounds the pause after a slow scan. Such a scan was slow because it waited, for
-	// the machine or for a process's memory lock, not because it used a core.
-	maxSlowPause = 2 * maxSweepPause
 	// innerGuardGrace is how long a sweep leaves the guard of a daemon in the family alone. A guard whose
 	// daemon has died removes the daemon's directories and ends by itself.
 	innerGuardGrace = 2 * time.Second
@@ -63,24 +60,16 @@ func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) (
 		} else if empty++; empty == 2 || s.hasNoDescendants != nil && s.hasNoDescendants() {
 			return nil, nil
 		}
-		if !ctxutil.SleepContext(ctx, pauseAfterScan(gap, time.Since(began), empty)) {
+		pause := gap
+		if empty == 0 { // the whole job may be waiting for the very last scan
+			gap = min(2*gap, maxSweepPause)
+			// With thousands of processes a scan takes tens of milliseconds: leave most of a core to others.
+			pause = max(pause, min(4*time.Since(began), 2*maxSweepPause))
+		}
+		if !ctxutil.SleepContext(ctx, pause) {
 			return s.scanAndSignal(sig) // signalled processes have had time to end
 		}
-		if empty == 0 {
-			gap = min(2*gap, maxSweepPause)
-		}
 	}
-}
-
-// pauseAfterScan returns the pause before the next scan. took is the duration of the last scan, and
-// empty the number of consecutive scans that found no member. On a node with thousands of processes
-// a scan takes tens of milliseconds, so the pause grows with it and leaves most of a core to
-// others. It does not grow before the very last scan, for which the whole job may be waiting.
-func pauseAfterScan(pause, took time.Duration, empty int) time.Duration {
-	if empty > 0 {
-		return pause
-	}
-	return max(pause, min(4*took, maxSlowPause))
 }
 
 // scanAndSignal scans once and signals the members it finds. Reading environments may take long:

@@ -40,7 +40,7 @@ func children(t *testing.T) *Children {
 	}
 	t.Cleanup(func() { _ = super.Close(context.Background()) })
 	life := Contexts{Run: t.Context(), Teardown: t.Context(), Grace: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
-	return NewChildren(Config{Starter: super.AsStarter(), EventLog: eventlog.New(), Log: zap.NewNop()}, life)
+	return NewChildren(Config{Starter: super, EventLog: eventlog.New(), Log: zap.NewNop()}, life)
 }
 
 // TestSignalBeforeTheDriverIsAdopted verifies that a signal that arrives when the driver runs, but
@@ -167,6 +167,7 @@ func TestLogHasAllOfARank(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			got = bytes.ReplaceAll(got, []byte(" [bringupd: the line continues]\n"), nil)
 			for range tc.rows {
 				rest, whole := bytes.CutPrefix(got, []byte(tc.row))
 				if !whole {

@@ -23,8 +23,6 @@ class Process:
     on: str = ""
     """The file or the peer of that call."""
     wchan: str = ""
-    tracer: int = 0
-    threads: int = 0
     cores: float = 0
     problem: str = ""
 

@@ -115,7 +115,7 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 	}
 	program := s.programs[filepath.Base(spec.Argv[0])]
 	if program == nil {
-		err := process.CheckProgram(spec.Argv[0], spec.Env)
+		_, err := process.ResolveProgram(spec.Argv[0], spec.Env)
 		return nil, cmp.Or(err, fmt.Errorf("the test has no program %s", spec.Argv[0]))
 	}
 	if ctx.Err() != nil {

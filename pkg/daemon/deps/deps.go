@@ -77,7 +77,7 @@ func (c *Config) NewChildStarter() (process.Starter, error) {
 	if len(c.Driver) > 0 && c.Simulation.RunRanks == nil && (c.Identity.NodeIndex == 0 || c.World.IsRequested()) {
 		super.StartGuard()
 	}
-	return super.AsStarter(), nil
+	return super, nil
 }
 
 // ProcessStarter starts a process, or a stand-in for one.

@@ -74,11 +74,11 @@ func (g *stackReader) readStack(p Process) *Stack {
 	switch python := g.isPython(ctx, p.PID); {
 	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
 		err = errors.New("a debugger cannot attach to a process in this state")
-	case python && process.CheckProgram(stackByPySpy, env) == nil:
+	case python && hasProgram(stackByPySpy, env):
 		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
 	case python:
 		err = errors.New("py-spy is not installed here: run pip install py-spy in the job's environment")
-	case process.CheckProgram(stackByGDB, env) == nil:
+	case hasProgram(stackByGDB, env):
 		stack, err = g.readByGDB(ctx, env, p, thread)
 	default:
 		err = errors.New("gdb is not installed here")
@@ -87,6 +87,12 @@ func (g *stackReader) readStack(p Process) *Stack {
 		return &Stack{Problem: err.Error()}
 	}
 	return stack
+}
+
+// hasProgram reports whether a debugger can be started.
+func hasProgram(name string, env []string) bool {
+	_, err := process.ResolveProgram(name, env)
+	return err == nil
 }
 
 // debuggerEnviron returns the environment of a debugger: that of this process, with the directory

@@ -27,8 +27,6 @@ type Process struct {
 	Call    string  `json:"call,omitempty"` // system call in which the thread is, or its number
 	On      string  `json:"on,omitempty"`   // file or peer that is the subject of the system call
 	Wchan   string  `json:"wchan,omitempty"`
-	Tracer  int     `json:"tracer,omitempty"` // process that traces this one
-	Threads int     `json:"threads,omitempty"`
 	Cores   float64 `json:"cores"`             // average number of cores used during the measurement
 	Problem string  `json:"problem,omitempty"` // why part of the state could not be read
 
@@ -74,9 +72,8 @@ func (root procRoot) inspectProcess(ctx context.Context, pid int, waiting map[st
 	p.PID = pid
 	task := filepath.Join(number, "task", number)
 	p.Name, p.State = root.readStat(ctx, task)
-	threads := root.listThreads(ctx, number)
-	if p.Threads = len(threads); p.State != stateStopped && p.State != stateTraced {
-		for _, task = range append(threads, task) {
+	if p.State != stateStopped && p.State != stateTraced {
+		for _, task = range append(root.listThreads(ctx, number), task) {
 			if before, waited := waiting[task]; waited && root.runsOf(ctx, task) == before {
 				p.isStuck, p.State = true, stateStuck
 				break
@@ -104,9 +101,6 @@ func (root procRoot) inspectProcess(ctx context.Context, pid int, waiting map[st
 	}
 	if file >= 0 {
 		p.On = root.describeFile(ctx, number, file)
-	}
-	if p.State == stateTraced {
-		p.Tracer = root.readTracer(ctx, number)
 	}
 	return p
 }
@@ -177,17 +171,6 @@ func parseCall(text string) (name string, file int64) {
 		file = -1
 	}
 	return name, file
-}
-
-// readTracer returns the process that traces a process, or 0 if there is none.
-func (root procRoot) readTracer(ctx context.Context, number string) (pid int) {
-	text, _ := root.readFile(ctx, number, "status")
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, "TracerPid:"); found {
-			pid, _ = strconv.Atoi(strings.TrimSpace(value))
-		}
-	}
-	return pid
 }
 
 // describeFile describes an open file of a process.

@@ -96,10 +96,10 @@ driver on n0: stopped by a signal
 			aSeen(1, inCall("recvfrom", "a unix socket"), func(s *ChildReport) {
 				s.Waits = []Wait{{Kind: "fence", Name: "step-3", SinceS: 41, Missing: []int{0}}}
 			}),
-			aSeen(0, Process{PID: 7, Name: "python3", State: "t", Tracer: 99, Call: "futex"}),
+			aSeen(0, Process{PID: 7, Name: "python3", State: "t", Call: "futex"}),
 		}, nil, `run demo: 8 nodes; 2 ranks
 rank 0 on n0: stopped by a debugger
-    processor: none; printed last 42 s ago; pid 7 python3, traced by pid 99
+    processor: none; printed last 42 s ago; pid 7 python3
 rank 1 on n0: in fence step-3, asleep in recvfrom (a unix socket)
     fence step-3 for 41 s, where rank 0 is missing; processor: none; printed last 42 s ago; pid 7 python3
 `},

@@ -199,9 +199,6 @@ func (s ChildReport) describeProcess() string {
 	if s.Processes > 1 {
 		words += fmt.Sprintf(", one of %d processes", s.Processes)
 	}
-	if p.Tracer != 0 {
-		words += fmt.Sprintf(", traced by pid %d", p.Tracer)
-	}
 	return words
 }
 
