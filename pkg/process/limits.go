@@ -24,10 +24,6 @@ type ResourceNeeds struct {
 	Purpose string // subject of the message about tasks; default "a daemon needs"
 }
 
-// maxCountedTasks is the limit from which on a user's tasks are not counted, because counting scans
-// all processes of the node.
-const maxCountedTasks = 1 << 14
-
 // FindShortage returns which limit of this process leaves less than needed, and how to fix it. Both
 // strings are empty if the limits suffice. Files below root are read. A limit that cannot be read
 // counts as unlimited.
@@ -65,15 +61,10 @@ func (need ResourceNeeds) findTaskShortage(root string) (problem, hint string) {
 				"raise this limit, such as TasksMax of the systemd unit or --pids-limit of the container"
 		}
 	}
-	limit := resourceLimit(unix.RLIMIT_NPROC).Cur
-	if limit >= maxCountedTasks || os.Geteuid() == 0 {
-		return "", ""
-	}
-	if used := countTasks(root, os.Getuid()); limit-min(limit, used) < need.Tasks {
-		return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), "+
-				"%d are in use, and %s", limit, used, needs),
-			"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf, " +
-				"or end other processes there"
+	if limit := resourceLimit(unix.RLIMIT_NPROC).Cur; limit < need.Tasks && os.Geteuid() != 0 {
+		return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), and %s",
+				limit, needs),
+			"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf"
 	}
 	return "", ""
 }
@@ -95,20 +86,6 @@ func readNumber(path string) uint64 {
 		return math.MaxUint64
 	}
 	return number
-}
-
-// countTasks returns the number of the user's processes and threads, as far as /proc shows them.
-func countTasks(root string, uid int) (count uint64) {
-	names, _ := filepath.Glob(filepath.Join(root, "proc", "[0-9]*")) // the pattern is correct
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
-			continue
-		}
-		tasks, _ := os.ReadDir(filepath.Join(name, "task")) // the process may have ended
-		count += uint64(len(tasks))
-	}
-	return count
 }
 
 // maxOpenFiles is the limit that RaiseFileLimit does not exceed. Some machines allow a billion

@@ -24,7 +24,7 @@ import (
 // Errors for a program that cannot be run. A shell has an exit code for each.
 var (
 	ErrNotFound = errors.New("not found") // 127: there is no such file
-	// 126: the file exists, but the kernel refuses to run it
+	// 126: the file exists, but the kernel refuses to run it, for example a script without "#!"
 	ErrNotExecutable = errors.New("not executable")
 )
 

@@ -22,22 +22,14 @@ type TreeProcess struct {
 // ProcessTree returns the living processes of the tree below top, including top itself, parents
 // first, from one read of /proc. Processes that are not visible there are missing.
 func ProcessTree(top int) (found []TreeProcess) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
+	all, _ := newProcScanner(0).scanProcesses() // those that can be inspected
 	children := make(map[int][]TreeProcess)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
+	for _, p := range all {
+		one := TreeProcess{PID: p.pid, Parent: p.ppid, Name: p.name}
+		switch {
+		case p.dead:
 			continue
-		}
-		p, err := readStat(pid)
-		if err != nil || p.dead {
-			continue
-		}
-		one := TreeProcess{PID: pid, Parent: p.ppid, Name: p.name}
-		if pid == top {
+		case p.pid == top:
 			found = append(found, one)
 		}
 		children[p.ppid] = append(children[p.ppid], one)

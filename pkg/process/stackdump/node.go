@@ -128,9 +128,14 @@ const (
 // [ChildReport.Problem].
 func (n NodeInspection) InspectChildren(ctx context.Context, report func(ChildReport)) {
 	asked := time.Now()
-	waits, err := n.requestWaits(ctx)
-	if err != nil {
-		report(ChildReport{Problem: err.Error()})
+	var waits []Wait
+	if n.ListWaits != nil {
+		limited, cancel := context.WithTimeout(ctx, inspectTimeout)
+		var err error
+		if waits, err = n.ListWaits(limited); err != nil {
+			report(ChildReport{Problem: err.Error()})
+		}
+		cancel()
 	}
 	// Sample all process trees twice: their processor time, and the threads that do not run.
 	const root = procRoot("/proc")
@@ -306,16 +311,6 @@ func (p Process) significance(family []Process) int {
 		return weightHeld
 	}
 	return weightWaiting
-}
-
-// requestWaits requests the rendezvous operations for which the node's programs wait.
-func (n NodeInspection) requestWaits(ctx context.Context) ([]Wait, error) {
-	if n.ListWaits == nil {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
-	defer cancel()
-	return n.ListWaits(ctx)
 }
 
 // filterWaits returns the waits of a child's processes.
