@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -133,7 +132,7 @@ func (c *checkCmd) showReport(report check.Report) error {
 	if report.Findings == nil {
 		report.Findings = []check.Finding{} // an empty list instead of null
 	}
-	text := report.FormatText(check.TextStyle{Verbose: c.isVerbose, Colour: console.ShowsColour(c.streams.Out)})
+	text := report.FormatText(c.isVerbose)
 	if drain := check.DrainCommand(report, launcher.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
 		text += "To take the node out of service:\n  " + drain + "\n"
 	}

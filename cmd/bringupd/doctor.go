@@ -12,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -145,5 +144,5 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 
 // showReport writes the report as JSON or as text.
 func (e doctorCmd) showReport(report doctor.Report) error {
-	return e.writeReport(report, report.FormatText(check.TextStyle{Verbose: e.isVerbose, Colour: console.ShowsColour(e.streams.Out)}))
+	return e.writeReport(report, report.FormatText(e.isVerbose))
 }

@@ -22,16 +22,13 @@ const (
 	AttrMemory      = "x.memory" // memory size of a GPU
 	AttrNVLink      = "x.nvlink" // number of active links of a GPU
 	AttrMIG         = "x.mig"
-	AttrPeerMem     = "x.peermem"  // "loaded" or "none"
 	AttrIMEX        = "x.imex"     // channels and service, or "none"
 	AttrNICs        = "x.nics"     // number and models of the RDMA NICs: 8 MT4129
 	AttrNICRate     = "x.nic_rate" // rates of their active ports: 8x400 Gb/s
 	AttrGIDs        = "x.gids"     // indices of the IPv4 GIDs of their active RoCE ports: 8 at 3
 	AttrNICFirmware = "x.nic_fw"   // firmware by model: MT4129 28.39.1002
 	AttrCPU         = "x.cpu"      // number of CPUs and model
-	AttrFabric      = "x.fabric"   // NVLink domain and clique; empty: none
 	AttrKernel      = "x.kernel"   // release of the operating system kernel
-	AttrUptime      = "x.uptime"   // booted within the last hour; absent on other nodes
 	AttrBringupd    = "x.bringupd" // version of this program
 )
 
@@ -66,9 +63,8 @@ const (
 	cudaMajorLabel = "CUDA major version"
 )
 
-// attributeRules lists the compared attributes in the order of the report. Differences in the last
-// boot or in the version of this program are not faults of a node, so strict mode does not turn
-// them into failures.
+// attributeRules lists the compared attributes in the order of the report. A difference in the
+// version of this program is not a fault of a node, so strict mode does not turn it into a failure.
 var attributeRules = []attributeRule{
 	{AttrGPUModel, "GPU model", severityFailure, ClassUser, oneModelHint},
 	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode,
@@ -83,8 +79,6 @@ var attributeRules = []attributeRule{
 		"reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status"},
 	{AttrMIG, "MIG mode", severityStrict, ClassNode,
 		"set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1"},
-	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode,
-		"load it on all nodes at boot: modprobe nvidia_peermem"},
 	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex " +
 		"and /dev/nvidia-caps-imex-channels, which is empty after a reboot"},
 	{AttrNICs, "RDMA NICs", severityStrict, ClassNode,
@@ -99,20 +93,9 @@ var attributeRules = []attributeRule{
 	{AttrCPU, "processors", severityStrict, ClassUser,
 		"request one node type, for example with --constraint"},
 	{AttrKernel, "kernel", severityStrict, ClassNode, "boot the same kernel on all nodes"},
-	{AttrUptime, "last boot", severityWarning, ClassNode, "find out why it rebooted " +
-		"(journalctl --boot=-1), and check that manual settings are restored"},
 	{AttrBringupd, "version of bringupd", severityWarning, ClassUser,
 		"use the same bringupd on all nodes"},
 }
-
-// fabricRule is the rule of [compareFabric].
-var fabricRule = attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode,
-	"check that IMEX and the fabric manager run there, and that the nodes are in one rack"}
-
-// normalValues holds the values of nodes that do not report an attribute. Nodes with another value
-// are reported as odd, even if they are the majority. Without a normal value, nodes that do not
-// report the attribute are left out of the comparison: their own checks report why it is missing.
-var normalValues = map[string]string{AttrUptime: "more than an hour ago"}
 
 // CompareNodes returns the differences among the nodes of a job, at most one finding per id.
 // NodeIndices of a finding are the odd nodes; it is nil if no value is more common than the others.
@@ -125,7 +108,7 @@ func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding 
 			found = append(found, k.differenceFinding(values, hosts))
 		}
 	}
-	return append(found, compareFabric(groups, hosts)...)
+	return found
 }
 
 // ValueGroup is a value and the nodes that have it.
@@ -134,29 +117,22 @@ type ValueGroup struct {
 	Nodes []int // sorted node indices
 }
 
-// valuesOf returns the values of an attribute, the expected value first: the normal one if there is
-// one, otherwise the most common one.
+// valuesOf returns the values of an attribute, the most common first. Nodes that do not report it are
+// left out: their own checks report why it is missing.
 func (k attributeRule) valuesOf(groups []NodeGroup) []ValueGroup {
-	normal := normalValues[k.id]
 	nodes := make(map[string][]int)
 	for _, g := range groups {
-		value, reported := g.Report.lookupAttribute(k.id)
-		switch {
-		case reported && k.label == cudaMajorLabel:
-			value, _, _ = strings.Cut(value, ".")
-		case !reported && (normal == "" || len(g.Report.Attributes) == 0): // no attributes: unreadable
+		at := slices.IndexFunc(g.Report.Attributes, func(a Attribute) bool { return a.ID == k.id })
+		if at < 0 {
 			continue
-		case !reported:
-			value = normal
+		}
+		value := g.Report.Attributes[at].Value
+		if k.label == cudaMajorLabel {
+			value, _, _ = strings.Cut(value, ".")
 		}
 		nodes[value] = append(nodes[value], g.NodeIndices...)
 	}
-	values := GroupByValue(nodes)
-	at := slices.IndexFunc(values, func(v ValueGroup) bool { return normal != "" && v.Value == normal })
-	if at > 0 {
-		values = slices.Concat(values[at:at+1], values[:at], values[at+1:])
-	}
-	return values
+	return GroupByValue(nodes)
 }
 
 // GroupByValue returns the values in the order of how many nodes have them, the most common first.
@@ -180,13 +156,14 @@ func GroupByValue(nodesByValue map[string][]int) []ValueGroup {
 // without NodeIndices.
 func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) string) Finding {
 	usual := values[0]
-	if usual.Value != normalValues[k.id] && len(usual.Nodes) == len(values[1].Nodes) {
+	if len(usual.Nodes) == len(values[1].Nodes) {
 		f := k.valuesFinding(values, hosts)
 		f.NodeIndices, f.Expected = nil, "the same on all nodes"
 		return f
 	}
 	f := k.valuesFinding(values[1:], hosts)
-	f.Expected = displayValue(usual.Value) + otherNodesSuffix(len(usual.Nodes))
+	f.Expected = fmt.Sprintf("%s, as on %d %s", displayValue(usual.Value), len(usual.Nodes),
+		textutil.PluralForm(len(usual.Nodes), "other node"))
 	return f
 }
 
@@ -220,11 +197,6 @@ func displayValue(value string) string {
 	return textutil.SingleLine(cmp.Or(value, "none"), maxValueLength)
 }
 
-// otherNodesSuffix returns the end of the expectation: ", as on 3 other nodes".
-func otherNodesSuffix(others int) string {
-	return fmt.Sprintf(", as on %d %s", others, textutil.PluralForm(others, "other node"))
-}
-
 // formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (node
 // 7)", "n[3,5-7] (nodes 3,5-7)".
 func formatNodes(nodes []int, hosts func([]int) string) string {
@@ -237,44 +209,4 @@ func formatNodes(nodes []int, hosts func([]int) string) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// compareFabric compares the NVLink domains of the nodes with GPUs. A job may use several domains.
-// Two kinds of nodes are odd: a node that is alone in its domain while others share one, and a node
-// that is in no domain while others are in one.
-func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
-	nodes := make(map[string][]int)
-	for _, g := range groups {
-		domain, _ := g.Report.lookupAttribute(AttrFabric)
-		if _, gpus := g.Report.lookupAttribute(AttrGPUModel); gpus || domain != "" {
-			nodes[domain] = append(nodes[domain], g.NodeIndices...)
-		}
-	}
-	without, alone := ValueGroup{Value: "none"}, ValueGroup{Value: "one of its own"}
-	size, shared := 0, false
-	for _, v := range GroupByValue(nodes) {
-		size += len(v.Nodes)
-		switch {
-		case v.Value == "":
-			without.Nodes = v.Nodes
-		case len(v.Nodes) > 1:
-			shared = true
-		default:
-			alone.Nodes = append(alone.Nodes, v.Nodes...)
-		}
-	}
-	// Report nodes only if other nodes are in a better position.
-	var odd []ValueGroup
-	if len(without.Nodes) > 0 && (shared || len(alone.Nodes) > 0) {
-		odd = append(odd, without)
-	}
-	if slices.Sort(alone.Nodes); len(alone.Nodes) > 0 && shared {
-		odd = append(odd, alone)
-	}
-	if len(odd) == 0 {
-		return nil
-	}
-	f := fabricRule.valuesFinding(odd, hosts)
-	f.Expected = "one shared with other nodes" + otherNodesSuffix(size-len(f.NodeIndices))
-	return []Finding{f}
 }

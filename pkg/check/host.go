@@ -159,7 +159,7 @@ func (h *Host) awaitFindings(ctx context.Context, p hostCheck) []Finding {
 // ListIDs returns the ids of all checks in this package: the site's active commands, the host, the
 // shared file system and the comparison of nodes.
 func ListIDs(active []string) []string {
-	ids := append(activeIDs(active), idShare, idClock, AttrFabric)
+	ids := append(activeIDs(active), idShare, idClock)
 	for _, p := range new(Host).listChecks() {
 		ids = append(ids, p.id)
 	}
@@ -308,24 +308,6 @@ func countCPUs(list string) int {
 	return len(numbers)
 }
 
-// availableMemory returns how much memory this process may use, in bytes: the machine's memory or
-// the lowest limit of its cgroups. It returns 0 if that is unknown.
-func (h *Host) availableMemory() uint64 {
-	var memory uint64
-	text, _ := readTrimmed(h.hostPath("/proc/meminfo"))
-	if _, err := fmt.Sscanf(text, "MemTotal: %d kB", &memory); err == nil {
-		memory <<= 10
-	}
-	if limit := uint64(process.MemoryLimit(h.hostPath(""))); memory == 0 || limit > 0 && limit < memory {
-		return limit
-	}
-	return memory
-}
-
-// recentBootPeriod is the time after a boot during which a node counts as just rebooted.
-// Administrators usually check a node within an hour of its reboot.
-const recentBootPeriod = time.Hour
-
 // Attributes returns the attributes by which the hosts of a job are compared, as of the last call
 // of [Host.Inspect]. Equal nodes have exactly the same values, so the values must not contain
 // anything specific to one node, such as names, addresses or event counts.
@@ -337,29 +319,10 @@ func (h *Host) Attributes() []Attribute {
 	if n := h.nodeCPUs(); n > 0 {
 		all = append(all, Attribute{AttrCPU, strings.TrimSpace(fmt.Sprintf("%d %s", n, h.cpuModelName()))})
 	}
-	var seconds float64
-	uptime, _ := readTrimmed(h.hostPath("/proc/uptime"))
-	if _, err := fmt.Sscan(uptime, &seconds); err == nil && seconds < recentBootPeriod.Seconds() {
-		all = append(all, Attribute{AttrUptime, "within the hour"})
-	}
 	if h.GPUs && h.pathExists("/sys/module/nvidia") {
 		all = append(all, h.imexAttributes()...)
-		if cards, _ := h.rdmaDevices(); len(cards) > 0 {
-			all = append(all, h.peermemAttribute())
-		}
 	}
 	return all
-}
-
-// peermemAttribute reports whether a kernel module gives network cards access to GPU memory:
-// nvidia_peermem or its predecessor. NCCL and UCX detect the modules in the same way
-// (src/transport/net_ib/gdr.cc, src/uct/ib/base/ib_md.c). Without a module, DMA-BUF may still give
-// that access, so "none" is fine if it is the same on all nodes.
-func (h *Host) peermemAttribute() Attribute {
-	if h.pathExists("/sys/module/nvidia_peermem") || h.pathExists("/sys/kernel/mm/memory_peers/nv_mem") {
-		return Attribute{AttrPeerMem, "loaded"}
-	}
-	return Attribute{AttrPeerMem, "none"}
 }
 
 // imexAttributes returns the state of IMEX, with which GPUs of one NVLink domain access each

@@ -29,9 +29,9 @@ const (
 	// lowFreeFraction is the fraction of a disk that should be free. Less is only a warning, except in
 	// strict mode: a tenth of a large disk is a lot, and a user's own machine often has less.
 	lowFreeFraction = 0.10
-	// minShmFraction is the fraction of the memory that /dev/shm should have at least. With less,
-	// frameworks that share arrays in /dev/shm are slower; some use that fraction by default.
-	minShmFraction = 0.30
+	// minShmSize is the size of /dev/shm, in bytes, below which data loaders of common frameworks fail
+	// with bus errors. Container runtimes give 64 MiB by default.
+	minShmSize = 1 << 30
 	// maxShmUsed is the fraction of /dev/shm that may be in use before the job starts. Files that dead
 	// jobs have left there occupy memory that is never freed.
 	maxShmUsed = 0.50
@@ -141,12 +141,9 @@ func (h *Host) checkShm(s *FindingBuilder) {
 		mount   = "mount it, or let the container runtime mount it"
 	)
 	space, err := h.system.FreeSpace(s.Template.Source)
-	memory, store := h.availableMemory(), uint64(max(0, h.ObjectStore))
+	store := uint64(max(0, h.ObjectStore))
 	used := space.Size - min(space.Free, space.Size)
 	observed := textutil.FormatSize(space.Size) + ", " + textutil.FormatSize(space.Free) + " free"
-	if memory > 0 {
-		observed += fmt.Sprintf("; the node has %s of memory", textutil.FormatSize(memory))
-	}
 	needed := textutil.FormatSize(store)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -160,12 +157,11 @@ func (h *Host) checkShm(s *FindingBuilder) {
 			"use a smaller object store, or "+enlarge)
 	case space.Free < store:
 		s.AddFailure(ClassEnvironment, observed, needed+" free for the object store", leaving)
+	case space.Size < minShmSize:
+		s.AddWarning(ClassEnvironment, observed, textutil.FormatSize(minShmSize), enlarge)
 	case fractionOf(used, space.Size) > maxShmUsed && space.Size > 0:
 		s.AddWarning(ClassEnvironment, observed,
 			fmt.Sprintf("less than %.0f %% used before the job", 100*maxShmUsed), leaving)
-	case float64(space.Size) < minShmFraction*float64(memory):
-		s.AddWarning(ClassEnvironment, observed,
-			fmt.Sprintf("at least %.0f %% of the memory", 100*minShmFraction), enlarge)
 	default:
 		s.AddPass(observed)
 	}

@@ -71,9 +71,6 @@ const (
 // isActive reports whether NCCL would use the port. NCCL checks only the state.
 func (p rdmaPort) isActive() bool { return p.err == nil && p.StateID == stateActive }
 
-// isEthernet reports whether the port is an active one of RoCE.
-func (p rdmaPort) isEthernet() bool { return p.isActive() && p.LinkLayer == "Ethernet" }
-
 // checkIB checks the ports that the job names, and compares the other ports with comparable ones.
 // It adds one finding for each port with a problem.
 //
@@ -97,7 +94,6 @@ func (h *Host) checkIB(s *FindingBuilder) {
 	for _, p := range ports {
 		s.Template.Source, s.Template.Device = p.path, &Device{Index: -1, Name: p.label}
 		p.checkState(s, ports)
-		h.checkGIDIndex(s, p)
 	}
 	// Summarise all ports unless one of them has a finding.
 	s.Template = whole

@@ -31,18 +31,12 @@ type Report struct {
 // Attribute returns the node's value of the attribute with that id, or an empty string if it has
 // none.
 func (r Report) Attribute(id string) string {
-	value, _ := r.lookupAttribute(id)
-	return value
-}
-
-// lookupAttribute returns the value of an attribute, and whether the node reports it.
-func (r Report) lookupAttribute(id string) (value string, reported bool) {
-	for _, t := range r.Attributes {
-		if t.ID == id {
-			return t.Value, true
+	for _, a := range r.Attributes {
+		if a.ID == id {
+			return a.Value
 		}
 	}
-	return "", false
+	return ""
 }
 
 // Attribute is an attribute that is, or should be, the same on all nodes of a job.

@@ -11,17 +11,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// TextStyle defines the layout of a report for people.
-type TextStyle struct {
-	Verbose bool // include checks that passed or were skipped
-	Colour  bool // colour the verdicts; the text is complete without colours
-}
-
 // FormatText returns the report for people: a summary line, followed by the problems, the worst
-// first.
-func (r Report) FormatText(style TextStyle) string {
+// first. If verbose is set, it includes checks that passed or were skipped.
+func (r Report) FormatText(verbose bool) string {
 	shown := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
-		return f.IsQuiet() && !style.Verbose
+		return f.IsQuiet() && !verbose
 	})
 	slices.SortStableFunc(shown, func(a, b Finding) int {
 		return cmp.Compare(b.Verdict.severity(), a.Verdict.severity())
@@ -32,9 +26,9 @@ func (r Report) FormatText(style TextStyle) string {
 		devices = max(devices, utf8.RuneCountInString(f.deviceText()))
 	}
 	var b strings.Builder
-	b.WriteString(style.formatVerdict(r.Verdict, 0) + " " + r.summaryText() + "\n")
+	b.WriteString(r.SummaryLine() + "\n")
 	for _, f := range shown {
-		style.writeRow(&b, f, ids, devices)
+		f.writeRow(&b, ids, devices)
 	}
 	if n := len(shown); n > 0 && n < len(r.Findings) {
 		fmt.Fprintf(&b, "  %s\n", quietText(r.countVerdicts()))
@@ -45,11 +39,6 @@ func (r Report) FormatText(style TextStyle) string {
 // SummaryLine returns the report in one line: "FAIL n7: 2 of 21 checks failed, 1 warning (0.41 s)".
 // Skipped checks are not counted.
 func (r Report) SummaryLine() string {
-	return sanitizeLine(string(r.Verdict)) + " " + r.summaryText()
-}
-
-// summaryText returns the summary line without the verdict.
-func (r Report) summaryText() string {
 	counts := r.countVerdicts()
 	text := quietText(counts)
 	if counts[Pass]+counts[Skip] < len(r.Findings) {
@@ -68,7 +57,7 @@ func (r Report) summaryText() string {
 		}
 	}
 	host := sanitizeLine(cmp.Or(r.Host, "this node"))
-	return fmt.Sprintf("%s: %s (%.2f s)", host, text, r.Took.Seconds())
+	return fmt.Sprintf("%s %s: %s (%.2f s)", sanitizeLine(string(r.Verdict)), host, text, r.Took.Seconds())
 }
 
 // countVerdicts returns the number of findings by verdict. Verdicts that this version does not know
@@ -102,11 +91,12 @@ func (f Finding) deviceText() string {
 // verdictWidth is the length of the longest verdict.
 const verdictWidth = len(Unknown)
 
-// writeRow writes a finding as one line, followed by the expectation, the setting, the hint and the
+// writeRow writes the finding as one line, followed by the expectation, the setting, the hint and the
 // output lines if the finding is not quiet. ids and devices are the widths of the columns.
-func (s TextStyle) writeRow(b *strings.Builder, f Finding, ids, devices int) {
+func (f Finding) writeRow(b *strings.Builder, ids, devices int) {
 	cells := []string{
-		s.formatVerdict(f.Verdict, verdictWidth), fmt.Sprintf("%-*s", ids, sanitizeLine(f.ID)),
+		fmt.Sprintf("%-*s", verdictWidth, sanitizeLine(string(f.Verdict))),
+		fmt.Sprintf("%-*s", ids, sanitizeLine(f.ID)),
 	}
 	if devices > 0 {
 		cells = append(cells, fmt.Sprintf("%-*s", devices, f.deviceText()))
@@ -127,21 +117,6 @@ func (s TextStyle) writeRow(b *strings.Builder, f Finding, ids, devices int) {
 	for _, line := range f.Lines {
 		fmt.Fprintf(b, "%s| %s\n", indent, sanitizeLine(line))
 	}
-}
-
-// verdictColours maps verdicts to ANSI colour codes.
-var verdictColours = map[Verdict]string{
-	Pass: "32", Skip: "2", Warn: "33", Unknown: "35", Wait: "36", Fail: "1;31",
-}
-
-// formatVerdict returns a verdict in its colour, padded with blanks to the width.
-func (s TextStyle) formatVerdict(v Verdict, width int) string {
-	word := sanitizeLine(string(v))
-	blanks := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(word)))
-	if colour := verdictColours[v]; s.Colour && colour != "" {
-		word = "\x1b[" + colour + "m" + word + "\x1b[0m"
-	}
-	return word + blanks
 }
 
 // OneLine returns the finding in one line: "gpu.remap GPU 2 (0000:3b:00.0): a row could not be

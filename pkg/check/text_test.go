@@ -66,20 +66,19 @@ func TestText(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		report Report
-		style  TextStyle
+		isLong bool
 	}{
-		{"sick", sick(), TextStyle{}},
-		{"sick-verbose", sick(), TextStyle{Verbose: true}},
-		{"sick-colour", sick(), TextStyle{Verbose: true, Colour: true}},
-		{"well", healthy(), TextStyle{}},
-		{"well-verbose", healthy(), TextStyle{Verbose: true}},
-		{"nothing", Report{Verdict: Pass}, TextStyle{}},
-		{"hostile", hostile(), TextStyle{Verbose: true}},
+		{"sick", sick(), false},
+		{"sick-verbose", sick(), true},
+		{"well", healthy(), false},
+		{"well-verbose", healthy(), true},
+		{"nothing", Report{Verdict: Pass}, false},
+		{"hostile", hostile(), true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := tc.report.FormatText(tc.style)
+			got := tc.report.FormatText(tc.isLong)
 			golden(t, tc.name+".txt", got)
-			if first, _, _ := strings.Cut(got, "\n"); !tc.style.Colour && first != tc.report.SummaryLine() {
+			if first, _, _ := strings.Cut(got, "\n"); first != tc.report.SummaryLine() {
 				t.Errorf("the first line is %q, the summary %q", first, tc.report.SummaryLine())
 			}
 		})
@@ -89,7 +88,7 @@ func TestText(t *testing.T) {
 func TestHostileTextIsPlain(t *testing.T) {
 	r := hostile()
 	r.Host = "n7"
-	for _, text := range []string{hostile().FormatText(TextStyle{Verbose: true}), hostile().SummaryLine() + "\n", r.Findings[0].OneLine() + "\n", DrainCommand(r, drain) + "\n"} {
+	for _, text := range []string{hostile().FormatText(true), hostile().SummaryLine() + "\n", r.Findings[0].OneLine() + "\n", DrainCommand(r, drain) + "\n"} {
 		for line := range strings.Lines(text) {
 			line = strings.TrimSuffix(line, "\n")
 			if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != unicode.ReplacementChar }); i >= 0 {
@@ -97,7 +96,7 @@ func TestHostileTextIsPlain(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Count(hostile().FormatText(TextStyle{}), "\n"); got != 7 {
+	if got := strings.Count(hostile().FormatText(false), "\n"); got != 7 {
 		t.Errorf("it broke into %d lines", got)
 	}
 }

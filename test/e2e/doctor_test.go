@@ -39,7 +39,7 @@ func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Re
 	if err := json.Unmarshal([]byte(j.stdout.String()), &report); err != nil {
 		t.Fatalf("cannot read the report: %v\n%s\n%s", err, &j.stdout, &j.stderr)
 	}
-	t.Logf("%s", report.FormatText(check.TextStyle{Verbose: true}))
+	t.Logf("%s", report.FormatText(true))
 	return j, report
 }
 

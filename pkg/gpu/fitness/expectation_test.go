@@ -56,7 +56,6 @@ func TestTraits(t *testing.T) {
 			{ID: "x.mig", Value: "off"}},
 		"gb200": {{ID: "x.gpu_model", Value: "NVIDIA GB200"}, {ID: "x.gpu_count", Value: "4"}, {ID: "x.driver", Value: "580.65.06"}, {ID: "x.cuda", Value: "13.0"},
 			{ID: "x.vbios", Value: "97.00.82.00.18"}, {ID: "x.gsp", Value: "580.65.06"}, {ID: "x.memory", Value: "185 GiB"},
-			{ID: "x.fabric", Value: "c3f9b7a2-4d1e-4a6b-9f70-21e8d05b6c34/32766"},
 			{ID: "x.nvlink", Value: "18"}, {ID: "x.mig", Value: "off"}},
 		"mixed": {{ID: "x.gpu_model", Value: "NVIDIA A100 80GB PCIe, NVIDIA L40S"}, {ID: "x.gpu_count", Value: "3"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
 			{ID: "x.vbios", Value: "92.00.9E.00.01, 95.02.66.00.02"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "45 GiB, 80 GiB"},
@@ -71,13 +70,6 @@ func TestTraits(t *testing.T) {
 		if diff := cmp.Diff(want, Attributes(f, Expectation{Count: -1})); diff != "" {
 			t.Errorf("%s backwards:\n%s", name, diff)
 		}
-	}
-	joining := load(t, "gb200")
-	for i := range joining.GPUs {
-		fabric(func(f *gpu.Fabric) { f.State = gpu.FabricInProgress })(&joining.GPUs[i])
-	}
-	if traits := Attributes(joining, Expectation{Count: -1}); slices.ContainsFunc(traits, func(t check.Attribute) bool { return t.ID == "x.fabric" }) {
-		t.Errorf("a fabric before it is joined: %v", traits)
 	}
 	lost := Attributes(load(t, "h100-lost"), Expectation{Count: -1})
 	if !slices.Contains(lost, check.Attribute{ID: "x.gpu_count", Value: "7"}) {

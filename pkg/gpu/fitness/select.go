@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
@@ -166,7 +165,6 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 		{ID: "x.vbios", Value: of(func(g gpu.GPU) string { return g.VBIOS.OrZero() })},
 		{ID: "x.gsp", Value: of(func(g gpu.GPU) string { return g.GSP.OrZero() })},
 		{ID: "x.memory", Value: of(memoryAttribute)},
-		{ID: "x.fabric", Value: of(fabricAttribute)},
 		{ID: "x.nvlink", Value: of(linksAttribute)},
 		{ID: "x.mig", Value: of(func(g gpu.GPU) string {
 			mode, known := g.MIG.Get()
@@ -183,14 +181,6 @@ func memoryAttribute(g gpu.GPU) string {
 		return ""
 	}
 	return fmt.Sprintf("%d GiB", (memory.Total+1<<29)>>30)
-}
-
-func fabricAttribute(g gpu.GPU) string {
-	f := g.Fabric.OrZero()
-	if f.State != gpu.FabricCompleted || f.IsSingleNode() {
-		return ""
-	}
-	return fmt.Sprintf("%s/%d", textutil.TruncateText(f.Cluster, maxTextLength), f.Clique)
 }
 
 // linksAttribute returns the number of active NVLinks of a GPU. With MIG, NVML reports all links as

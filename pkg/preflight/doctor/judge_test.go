@@ -68,7 +68,7 @@ func TestAllIsWell(t *testing.T) {
 	if r.Code != 0 || r.Verdict != check.Pass {
 		t.Errorf("code %d, %s", r.Code, r.Verdict)
 	}
-	text := r.FormatText(check.TextStyle{})
+	text := r.FormatText(false)
 	for _, want := range []string{
 		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes", "all 4 nodes can read and write /share/logs (nfs)",
 		"a record of the head: 40ms, from n1", "4 nodes within 2s of each other", "free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
@@ -78,7 +78,7 @@ func TestAllIsWell(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "RDMA") || !strings.Contains(r.FormatText(check.TextStyle{Verbose: true}), "RDMA") {
+	if strings.Contains(text, "RDMA") || !strings.Contains(r.FormatText(true), "RDMA") {
 		t.Error("what was skipped of a node's checks is for who asks")
 	}
 }
@@ -184,7 +184,7 @@ func TestPlantedFaults(t *testing.T) {
 			r := buildReport(&c, time.Second)
 			at := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
 			if at < 0 {
-				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.FormatText(check.TextStyle{}))
+				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.FormatText(false))
 			}
 			f := r.Findings[at]
 			if known := slices.Contains(ListIDs(), f.ID); !known && !slices.Contains(nodecheck.ListIDs(nil), f.ID) {
@@ -198,7 +198,7 @@ func TestPlantedFaults(t *testing.T) {
 			}
 			wrong := slices.DeleteFunc(slices.Clone(r.Findings), func(f check.Finding) bool { return f.IsQuiet() })
 			if len(wrong) != 1 {
-				t.Errorf("of one fault it tells %d times:\n%s", len(wrong), r.FormatText(check.TextStyle{}))
+				t.Errorf("of one fault it tells %d times:\n%s", len(wrong), r.FormatText(false))
 			}
 		})
 	}
@@ -227,7 +227,7 @@ func TestAlone(t *testing.T) {
 	if r.Code != 0 || r.Subject != "n0 only" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
-	text := r.FormatText(check.TextStyle{})
+	text := r.FormatText(false)
 	for _, want := range []string{"whether they share /share/logs; start it with: srun bringupd doctor …\n", "not checked whether other nodes share it", "ray 2.9.0\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
@@ -247,7 +247,7 @@ func TestMergeNamesEach(t *testing.T) {
 	for i := range c.Facts {
 		c.Facts[i].Leftovers.Temp = []string{"/tmp/bu-" + c.Identity.Hosts[i]}
 	}
-	text := buildReport(&c, time.Second).FormatText(check.TextStyle{})
+	text := buildReport(&c, time.Second).FormatText(false)
 	const want = "n0: directories of earlier runs: /tmp/bu-n0; n1: directories of earlier runs: /tmp/bu-n1; n2: directories of earlier runs: /tmp/bu-n2; and 1 more\n" +
 		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and more\n"
 	if !strings.Contains(text, want) {
@@ -259,7 +259,7 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Framework.Version = "2.8.0"
-	if text = buildReport(&c, time.Second).FormatText(check.TextStyle{}); !strings.Contains(text, "ray 2.8.0 on node 2\n") {
+	if text = buildReport(&c, time.Second).FormatText(false); !strings.Contains(text, "ray 2.8.0 on node 2\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

@@ -59,18 +59,17 @@ type Report struct {
 	Facts    []Facts         `json:"facts"`
 }
 
-// FormatText returns the report as a table. Node checks that were skipped are included only if the
-// style is verbose.
-func (r Report) FormatText(style check.TextStyle) string {
+// FormatText returns the report as a table. Node checks that were skipped are included only if
+// verbose is set.
+func (r Report) FormatText(verbose bool) string {
 	shown := check.Report{Host: r.Subject, Took: r.Took, Verdict: r.Verdict}
 	own := ListIDs()
 	for _, f := range r.Findings {
-		if f.Verdict != check.Skip || style.Verbose || slices.Contains(own, f.ID) {
+		if f.Verdict != check.Skip || verbose || slices.Contains(own, f.ID) {
 			shown.Findings = append(shown.Findings, f)
 		}
 	}
-	style.Verbose = true
-	return shown.FormatText(style)
+	return shown.FormatText(true)
 }
 
 // buildReport runs all checks on the facts and returns the report. took is the duration of the

@@ -129,14 +129,14 @@ func tells(t *testing.T, r Report, id string, verdict check.Verdict, says string
 			return
 		}
 	}
-	t.Errorf("no %s %s of %v with %q in\n%s", verdict, id, nodes, says, r.FormatText(check.TextStyle{Verbose: true}))
+	t.Errorf("no %s %s of %v with %q in\n%s", verdict, id, nodes, says, r.FormatText(true))
 }
 
 func TestExaminesAllNodes(t *testing.T) {
 	nodes := launch(t)
 	report, codes, errs := examine(t, nodes)
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{0, 0, 0}) {
-		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(true))
 	}
 	tells(t, report, "share.seen", check.Pass, "all 3 nodes can read and write")
 	tells(t, report, "share.delay", check.Pass, "response to a record of the head")
@@ -168,7 +168,7 @@ func TestFindsPlantedFaults(t *testing.T) {
 	nodes[2].Checks = checks{check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB"}}
 	report, codes, errs := examine(t, nodes)
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{2, 2, 2}) {
-		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(true))
 	}
 	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS cannot use port %d: port %d of ", port, port), "n0")
 	tells(t, report, "framework", check.Fail, "not found in PATH", "n1")
@@ -190,7 +190,7 @@ func TestShareOfItsOwn(t *testing.T) {
 	nodes[2].LogDir = filepath.Join(t.TempDir(), "logs")
 	report, codes, errs := examine(t, nodes)
 	if !slices.Equal(codes, []int{66, 66, 0}) || errs[0] != nil || errs[1] != nil {
-		t.Fatalf("codes %v, %v\n%s", codes, errs, report.FormatText(check.TextStyle{Verbose: true}))
+		t.Fatalf("codes %v, %v\n%s", codes, errs, report.FormatText(true))
 	}
 	tells(t, report, "share.seen", check.Fail, "1 of 3 nodes did not appear", "n2")
 	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 2 nodes)")
