@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,31 +66,6 @@ func (j *job) looked(change func(nodeIndex int, l *looks)) *job {
 var lostGPU = check.Finding{
 	ID: "gpu.count", Device: &check.Device{Index: 3, Bus: "0000:5d:00.0"}, Verdict: check.Fail,
 	Observed: "GPU_IS_LOST", Expected: "8 GPUs", Hint: "power-cycle the node", Class: check.ClassNode,
-}
-
-func TestChecksPass(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "exit 0").looked(nil).start()
-		j.expect(0, 0, 0)
-		names := j.names(signal.NodesDir)
-		kinds := make(map[string]bool)
-		for nodeIndex := range 3 {
-			prefix := signal.NodeName(nodeIndex, 3, record.StateChecked) + "."
-			for _, name := range names {
-				if number, is := strings.CutPrefix(name, prefix); is {
-					kinds[number] = true
-					rec := readRecordOf[record.Checked](j, signal.NodesDir, name)
-					var report check.Report
-					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.NodeIndex != nodeIndex || report.Findings[0].ID != "gpu.count" {
-						t.Errorf("%s has %s: %v", name, rec.Report, err)
-					}
-				}
-			}
-		}
-		if len(kinds) != 1 {
-			t.Errorf("nodes that are alike are of the kinds %v: %v", kinds, names)
-		}
-	})
 }
 
 func TestUnfitNode(t *testing.T) {
@@ -264,38 +238,6 @@ func xid(number int, effect gpu.Effect) gpu.ClassifiedEvent {
 	return gpu.ClassifiedEvent{
 		Event:        gpu.Event{At: time.Now(), Kind: gpu.KindXid, Xid: number, GPU: 3, Bus: "0000:5d:00.0"},
 		EventVerdict: gpu.EventVerdict{Effect: effect, Meaning: "the meaning", Action: "the action"},
-	}
-}
-
-func TestFatalXid(t *testing.T) {
-	t.Parallel()
-	for _, nodeIndex := range []int{0, 2} {
-		t.Run(fmt.Sprintf("on node %d", nodeIndex), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exec sleep 300")
-				cards := j.carded()
-				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-				for i, card := range cards {
-					if !card.started.Load() {
-						t.Errorf("the gate is open, and nobody watches the GPUs of node %d", i)
-					}
-				}
-				cards[nodeIndex].events <- xid(79, gpu.EffectFatal)
-				j.expect(75, 75, 75)
-				cause := j.blames(nodeIndex, health.GPUFailed, 75)
-				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("node %d", nodeIndex)} {
-					if !strings.Contains(cause.Message, want) {
-						t.Errorf("the cause lacks %q: %s", want, cause.Message)
-					}
-				}
-				if nodes := j.result().BadNodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", nodeIndex) {
-					t.Errorf("the bad nodes are %v", nodes)
-				}
-				if said := j.said(); !strings.Contains(said, "the action") {
-					t.Errorf("nobody says what to do:\n%s", said)
-				}
-			})
-		})
 	}
 }
 

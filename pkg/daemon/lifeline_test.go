@@ -21,7 +21,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/memory"
 )
 
 // network is a network whose connections the test may cut or refuse.
@@ -327,51 +326,6 @@ func TestDeathsOfALoss(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestCalm verifies that heartbeat files are rare while the peer links are healthy, and no longer
-// rare when one has ended. The end is reported later: until then a verdict waits.
-func TestCalm(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		// With this interval, no callback reports an end during the test.
-		cfg := peerlink.Config{Key: make([]byte, peerlink.KeySize), Nodes: 2, HeartbeatInterval: ceiling}
-		net := new(memory.Net)
-		listener, err := net.Host("n0").Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
-		ends := peerlink.NewHead(cfg, listener, nobody{})
-		worker, links := new(headLink), health.LinksConfig{Interval: cfg.HeartbeatInterval, Required: 1}
-		toHead, toWorker := health.NewLinks(links, time.Now()), health.NewLinks(links, time.Now())
-		worker.worker = peerlink.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
-		ctx, end := context.WithCancel(bounded(t))
-		var both sync.WaitGroup
-		both.Go(func() { ends.Run(ctx) })
-		both.Go(func() { worker.worker.Run(ctx) })
-		defer both.Wait()
-		defer end()
-		toWorker.TCPState = ends.WorkerTCPState
-		toHead.TCPState = func(int) peerlink.TCPState { return worker.worker.TCPState() }
-		toWorker.SetConnected(1, time.Now())
-		toHead.SetConnected(0, time.Now())
-		for _, want := range []bool{true, false} {
-			if !want {
-				wire.refuses.Store(true)
-				wire.cut()
-			}
-			for {
-				atHead, atWorker := toWorker.AreHealthy(time.Now()), toHead.AreHealthy(time.Now())
-				doubted := toWorker.IsUncertain(1, ceiling, time.Now(), time.Time{})
-				if atHead == want && atWorker == want && doubted != want {
-					break
-				}
-				if !ctxutil.SleepContext(ctx, time.Millisecond) {
-					t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
-				}
-			}
-		}
-	})
 }
 
 // nobody ignores all events of a head's peer links.

@@ -233,23 +233,6 @@ func TestSignalThatIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestSignalsThatBelongTogether verifies that SIGTERM together with SIGCONT shortens a grace period
-// that would exceed the time after which Slurm kills.
-func TestSignalsThatBelongTogether(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
-			c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.FinalTermTimeout/2
-		}).start()
-		j.untilFile(filepath.Join(marks, "running"))
-		for _, signals := range j.signals {
-			signals <- syscall.SIGCONT
-			signals <- syscall.SIGTERM
-		}
-		j.expect(143, 143)
-	})
-}
-
 // stop requests the end from outside the job, as soon as the link to the run exists. The daemon
 // creates that link concurrently with other tasks, so it may appear late.
 func (j *job) stop() {

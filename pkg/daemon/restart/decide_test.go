@@ -58,29 +58,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDriverOnUnfitNodes verifies that a driver is not started again if too few nodes are left for
-// it.
-func TestDriverOnUnfitNodes(t *testing.T) {
-	for unfit, restarts := range []bool{true, true, false} {
-		cfg := deps.Config{Config: config.Config{
-			Identity: launcher.Identity{Size: 4},
-			Team:     membership.NodeRange{Min: 3, Max: 4},
-			After: config.PostRun{
-				Restarts: 9, Rules: config.RestartRules{On: config.RestartOnAny},
-			},
-		}}
-		for node := range unfit {
-			dropped := record.DroppedNode{NodeIndex: node + 1}
-			cfg.Previous.UnfitNodes = append(cfg.Previous.UnfitNodes, dropped)
-		}
-		failed := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: 3}
-		err := restart.ReplaceDriverEnd(&cfg, failed, func() *record.Progress { return nil })
-		if _, got := errors.AsType[*health.Failure](err); got != restarts {
-			t.Errorf("with %d unfit nodes got %v", unfit, err)
-		}
-	}
-}
-
 // launcherRequests records what is requested from a launcher, which refuses the given requests.
 type launcherRequests struct {
 	made                      []string

@@ -5,87 +5,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestJobOfThreeNodes verifies that the head learns the steps of the slowest rank of each node, and
-// publishes the progress of the job.
-func TestJobOfThreeNodes(t *testing.T) {
-	const size = 3
-	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "j", Key: "facts", Size: size, Host: "n"}
-	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pattern, err := progress.ParsePattern(`step (\d+)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch := dir.NewWatch(signal.NodesDir, signal.Pace{MinPause: time.Millisecond, MaxPause: 10 * time.Millisecond, Divisor: 2})
-	var tasks sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	defer tasks.Wait()
-	defer cancel()
-	tasks.Go(func() { watch.Run(ctx) })
-	var monitors []*Monitor
-	for node := range size {
-		m := New(Config{Pattern: pattern, NodeIndex: node, Size: size})
-		store := Store{Dir: dir.ForNode(node), WriteTimeout: time.Minute, OnWriteError: func(err error) { t.Error(err) }}
-		if node == 0 {
-			store.Nodes = watch
-		}
-		monitors = append(monitors, m)
-		tasks.Go(func() { m.Run(ctx, store) })
-	}
-	if p := monitors[0].Summary(); p != nil {
-		t.Errorf("without a step there is progress: %+v", p)
-	}
-	// Two ranks on each node; rank 3 is slow.
-	for rank := range 2 * size {
-		lines := monitors[rank/2].WatchLines("rank " + string(rune('0'+rank)))
-		lines([]byte("step 10\nstep 20\n"))
-		if rank != 3 {
-			lines([]byte("loss 1\nstep 100\n"))
-		}
-	}
-	for _, m := range monitors {
-		m.Flush(t.Context())
-	}
-	want := record.SlowestRank{Rank: 3, NodeIndex: 1, Step: 20, Median: 100, Count: 3}
-	await(t, func() bool {
-		p := monitors[0].Summary()
-		return p != nil && p.Step == 100 && p.MaxStep == 100 && p.Slowest != nil && *p.Slowest == want
-	})
-	if got := slices.Sorted(slices.Values(monitors[0].NodesWithSteps(watch.LastListing()))); !slices.Equal(got, []int{0, 1, 2}) {
-		t.Errorf("nodes %v have steps", got)
-	}
-	// The record of the head is the newest, and the only one.
-	await(t, func() bool {
-		names, err := dir.ListNames(t.Context(), signal.ControlDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "progress.") })
-		var mark record.ProgressMark
-		return len(names) == 1 && dir.ReadRecord(t.Context(), signal.ControlDir, names[0], &mark) == nil && mark.Step == 100 && mark.Slowest != nil && *mark.Slowest == want
-	})
-	await(t, func() bool {
-		names, err := dir.ListNames(t.Context(), signal.NodesDir)
-		slices.Sort(names)
-		return err == nil && slices.Equal(names, []string{"0001.step-3.020000", "0002.step-4.100000"})
-	})
-}
 
 // lateErrors is a file system on which one rename of a mark succeeds and reports an error, as with a
 // server whose reply is lost.
@@ -125,16 +55,6 @@ func TestUncertainRename(t *testing.T) {
 	names, err := dir.ListNames(t.Context(), signal.NodesDir)
 	if err != nil || failed != 1 || !slices.Equal(names, []string{signal.StepName(1, 2, 5, 3)}) {
 		t.Errorf("after %d errors the names are %q, error %v", failed, names, err)
-	}
-}
-
-// await waits until a condition holds.
-func await(t *testing.T, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it has not come")
-		}
 	}
 }
 
