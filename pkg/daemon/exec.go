@@ -126,7 +126,7 @@ func (t commandNodes) Address(nodeIndex int) string {
 		address, _ := t.head.cfg.Address()
 		return address.Address
 	}
-	joined, _ := t.head.roundTrip.ReadJoined(t.head.WorkCtx, nodeIndex)
+	joined, _ := t.head.readJoined(nodeIndex)
 	return joined.Address
 }
 

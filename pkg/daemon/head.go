@@ -7,7 +7,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -31,7 +30,6 @@ type head struct {
 	rendezvous rendezvous.Worlds // the worlds of ranks
 	requests   *exec.Head
 	gpuEvents  *gpumonitor.GPUEventLog
-	roundTrip  *lifecycle.RoundTripProbe
 	progress   bringUpProgress
 	running    runningParts
 }
@@ -60,7 +58,6 @@ type bringUpProgress struct {
 func newHead(n *node) *head {
 	h := &head{
 		node: n, started: time.Now(),
-		roundTrip: &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval},
 		membership: membership.NewMembership(n.id.Size, n.cfg.Team,
 			!framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
 	}

@@ -256,7 +256,7 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 	h.addTeamToResult(result)
 	h.drainGPUEvents(h.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.nodeHosts(), h.progress.timeToGate,
-		h.roundTrip.BuildReport(), h.peerLinkReport()
+		&record.FileSystemReport{Head: h.Meter.CallStats()}, h.peerLinkReport()
 	hostOf := func(member int) string { // the host of a node, or "" if it is unknown
 		nodeIndex := record.NodeOfMember(member, h.id.Size)
 		// the placeholder of [head.nodeHosts]

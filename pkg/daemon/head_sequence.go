@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -126,7 +125,6 @@ func (h *head) openRunDirectory() error {
 	}
 	dir := <-made
 	h.Events.LogPublication(signal.NameJob, began)
-	h.roundTrip.JoinTimes = eventlog.NewJoinTimes(time.Now())
 	// Poll the control directory steadily: no step waits for it, but requests may come at any time.
 	pace := signal.HeadPace
 	pace.MinPause = pace.MaxPause
@@ -234,9 +232,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	// gives up early if none has joined within localJoinTimeout.
 	suspect := h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
-		joined := l.NodesIn(record.StateJoined)
-		h.roundTrip.JoinTimes.AddListing(joined, l.PolledAt)
-		isAlone := suspect && time.Since(h.started) > localJoinTimeout && len(joined) == 1
+		isAlone := suspect && time.Since(h.started) > localJoinTimeout && len(l.NodesIn(record.StateJoined)) == 1
 		if isAlone || h.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
 			cancel()
 			return false
@@ -442,7 +438,6 @@ func (h *head) openGate() error {
 	h.Links.SetRunning(h.cfg.Times.ToleratesShareOutage())
 	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
-	h.Background(h.roundTrip.MeasureRoundTrips)
 	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
 		zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
 	return nil

@@ -207,11 +207,19 @@ func (h *head) nodeHosts() []string {
 // hostOfJoined reads the host of a node that has joined. It returns an empty string if it cannot be
 // read.
 func (h *head) hostOfJoined(nodeIndex int) string {
-	joined, err := h.roundTrip.ReadJoined(h.WorkCtx, nodeIndex)
+	joined, err := h.readJoined(nodeIndex)
 	if err != nil {
 		h.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
 	}
 	return joined.Host
+}
+
+// readJoined reads the record with which a node has joined. It is only for information.
+func (h *head) readJoined(nodeIndex int) (joined record.Joined, err error) {
+	ctx, cancel := context.WithTimeoutCause(h.WorkCtx, h.Timing.MaxPollInterval, errDeadline)
+	defer cancel()
+	err = h.Dir.ReadRecord(ctx, signal.NodesDir, h.Dir.NodeName(nodeIndex, record.StateJoined), &joined)
+	return joined, err
 }
 
 // shouldGiveUp reports whether all missing nodes were lost in earlier attempts, had time to come

@@ -25,11 +25,10 @@ const localJoinTimeout = 10 * time.Second
 
 // runWorker runs a worker's daemon to its end.
 func (w *worker) runWorker() lifecycle.Exit {
-	began := time.Now()
 	if w.cfg.Roles.Step == "" {
 		w.checker.StartEarly()
 	}
-	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun(began) })
+	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun() })
 	if _, second := errors.AsType[*lifecycle.DuplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
@@ -52,9 +51,9 @@ func (w *worker) runWorker() lifecycle.Exit {
 
 // joinRun finds the head's run directory, verifies that both daemons were launched alike, and
 // publishes that this node has joined, with the nonce of the job record as a proof that it can
-// read it. began is when the daemon started.
-func (w *worker) joinRun(began time.Time) error {
-	dir, job, waited, err := w.findRunDirectory()
+// read it.
+func (w *worker) joinRun() error {
+	dir, job, err := w.findRunDirectory()
 	if err != nil {
 		return err
 	}
@@ -89,7 +88,7 @@ func (w *worker) joinRun(began time.Time) error {
 	}
 	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateJoined), &record.Joined{
 		JobNonce: job.Nonce, Address: address.Address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
-		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
+		TimeToAnswer: time.Since(seen),
 	})
 	if errors.Is(err, signal.ErrAlreadyPublished) {
 		return w.newDuplicateError("another daemon of this node has joined already")
@@ -102,8 +101,8 @@ func (w *worker) joinRun(began time.Time) error {
 }
 
 // findRunDirectory waits for the run directory and reads the job record; only for localJoinTimeout
-// if the nodes cannot share the log directory. waited reports that it was missing at first.
-func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited bool, err error) {
+// if the nodes cannot share the log directory.
+func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, err error) {
 	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
 	defer cancel()
 	finder := signal.NewFinder(w.cfg.RunLocation())
@@ -116,9 +115,9 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited boo
 		dir, job, err = finder.AwaitRun(ctx)
 	}
 	if errors.Is(err, errDeadline) {
-		return nil, job, false, w.runDirNotFoundFailure(time.Since(begin), finder, err)
+		return nil, job, w.runDirNotFoundFailure(time.Since(begin), finder, err)
 	}
-	return dir, job, finder.HasWaited(), err
+	return dir, job, err
 }
 
 // runDirNotFoundFailure returns the failure that the run directory has not appeared, with a hint.

@@ -23,8 +23,7 @@ type Finder struct {
 	acceptsJob  func(ctx context.Context, d *Dir, job record.Job) (bool, error)
 	// otherRuns are names of other runs, which are not read again.
 	otherRuns map[string]bool
-	hasListed bool // the log directory was seen, and is safe
-	polls     int
+	hasListed bool  // the log directory was seen, and is safe
 	lastErr   error // error of the newest poll
 }
 
@@ -100,9 +99,6 @@ func (f *Finder) waitError(ctx context.Context) error {
 	return fmt.Errorf("%w (last error of %s: %v)", cause, f.location.LogDir, bareErrno(f.lastErr))
 }
 
-// HasWaited reports whether the run directory was missing at the first poll.
-func (f *Finder) HasWaited() bool { return f.polls > 1 }
-
 // FileSystem returns the file system of the log directory, as this node sees it. It returns the
 // zero value if that is unknown when ctx ends.
 func (f *Finder) FileSystem(ctx context.Context) files.FileSystem {
@@ -114,7 +110,6 @@ func (f *Finder) FileSystem(ctx context.Context) files.FileSystem {
 }
 
 func (f *Finder) pollLogDir(ctx context.Context) (*Dir, record.Job, error) {
-	f.polls++
 	names, err := f.location.listLogDir(ctx, f.hasListed)
 	f.lastErr = err
 	if isTransient(err) {

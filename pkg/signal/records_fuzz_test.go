@@ -31,7 +31,7 @@ func fullRecords() []record.Record {
 	}
 	return []record.Record{
 		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", Steps: []string{"sandbox"}},
-		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToSeen: time.Second, TimeToAnswer: time.Millisecond, HasWaited: true},
+		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToAnswer: time.Millisecond},
 		&record.Mark{},
 		&record.Head{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},
 		&cause,
@@ -41,7 +41,7 @@ func fullRecords() []record.Record {
 		&record.Result{
 			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: record.NodeLists{Hosts: []string{"n0", "n1"}},
 			RunTimings: record.RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []record.PhaseDuration{{Phase: "join", Took: time.Second}}},
-			Share:      &record.FileSystemReport{Head: asked, RoundTrips: []record.RoundTrip{{NodeIndex: 1, Took: time.Second}}},
+			Share:      &record.FileSystemReport{Head: asked},
 		},
 	}
 }

@@ -45,8 +45,5 @@ func formatCalls(share *record.FileSystemReport, workers []record.CallStats) str
 		}
 	}
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", slowest.Op, slowest.Path, slowest.Took.Round(time.Microsecond))
-	for _, trip := range share.RoundTrips {
-		fmt.Fprintf(&text, "\nround trip of a record: %s, by node %d", trip.Took.Round(10*time.Microsecond), trip.NodeIndex)
-	}
 	return text.String()
 }

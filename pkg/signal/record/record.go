@@ -127,12 +127,8 @@ type Joined struct {
 	Address        string `json:"address,omitempty"`
 	PID            int    `json:"pid"`
 	ProgramVersion string `json:"program_version"`
-	// TimeToSeen is the time from the daemon's start until it saw the run directory, and TimeToAnswer
-	// the time from then until this record.
-	TimeToSeen   time.Duration `json:"time_to_seen_ns"`
+	// TimeToAnswer is the time from when the daemon saw the run directory until this record.
 	TimeToAnswer time.Duration `json:"time_to_answer_ns"`
-	// HasWaited reports that the directory was missing at the daemon's first poll.
-	HasWaited bool `json:"has_waited"`
 }
 
 // Mark is a record whose name has all information.
@@ -480,17 +476,6 @@ type LinkReport struct {
 // their records of StateDone.
 type FileSystemReport struct {
 	Head CallStats `json:"head"` // the head's calls until the result was written
-	// RoundTrips are the round-trip times of the job's nonce, for a few nodes. They show the delay of
-	// records.
-	RoundTrips []RoundTrip `json:"round_trips,omitempty"`
-}
-
-// RoundTrip is the time from the publication of the job record until the head saw the node's
-// answer, without the time that the node took to answer. It is the delay of two records, including
-// the pauses between polls.
-type RoundTrip struct {
-	NodeIndex int           `json:"rank"`
-	Took      time.Duration `json:"took_ns"`
 }
 
 // PhaseDuration is the duration of a phase on the reporting node.
