@@ -27,14 +27,14 @@ func Describe(p record.Progress, nodeName func(node int) string) string {
 	}
 	if slow := p.Slowest; slow != nil && IsStraggler(p) {
 		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s",
-			describeSlowest(*slow, nodeName(slow.NodeIndex)), FormatStep(slow.Step), FormatStep(slow.Median)))
+			NameSlowest(*slow, nodeName(slow.NodeIndex)), FormatStep(slow.Step), FormatStep(slow.Median)))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// describeSlowest names a rank with its node. A program without ranks has the name of the node or, in
+// NameSlowest names the slowest rank with its node. A program without ranks has the name of the node or, in
 // a run with roles, that of its instance.
-func describeSlowest(slow record.SlowestRank, node string) string {
+func NameSlowest(slow record.SlowestRank, node string) string {
 	switch {
 	case slow.Rank >= 0:
 		return fmt.Sprintf("%s (%s)", record.WorldRank{Number: slow.Rank, World: slow.World}, node)

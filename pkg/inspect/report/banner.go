@@ -180,7 +180,7 @@ func (l viewBuilder) gateFact(v *View) Fact {
 	if v.Gate == 0 {
 		return gate
 	}
-	gate.Value = textutil.BriefDuration(cmp.Or(l.run.TimeToGate(), v.Gate)) // one figure, whatever the clocks
+	gate.Value = textutil.BriefDuration(cmp.Or(l.status.ToGate, v.Gate)) // one figure, whatever the clocks
 	var worst CriticalStep
 	for _, step := range v.Critical {
 		if step.Phase != phaseDriver && step.Took() > worst.Took() {
@@ -209,25 +209,11 @@ func (l viewBuilder) progressFacts() []Fact {
 		Name: "goodput", Value: progress.FormatGoodput(p.Goodput),
 		Note: "of " + textutil.BriefDuration(p.Elapsed) + ": time in which the step advanced beyond its maximum before",
 	}}
-	for _, lost := range p.Lost[max(0, len(p.Lost)-maxLostShown):] {
-		name := fmt.Sprintf("lost before attempt %d", lost.Attempt+1)
-		if lost.InAttempt {
-			name = fmt.Sprintf("lost in attempt %d", lost.Attempt+1)
-		}
-		reached, resumed := progress.FormatStep(lost.Reached), progress.FormatStep(lost.Resumed)
-		facts = append(facts, Fact{
-			Name: name, Value: progress.FormatStep(lost.Steps) + " steps",
-			Note: fmt.Sprintf("step %s was reached, and %s is the first one after the restart", reached, resumed),
-		})
+	if lost := progress.DescribeLost(*p); lost != "" {
+		facts = append(facts, Fact{Name: "lost", Value: lost})
 	}
 	if slow := p.Slowest; slow != nil {
-		who := nodeName(slow.NodeIndex, l.hostName(slow.NodeIndex))
-		switch {
-		case slow.Rank >= 0:
-			who = fmt.Sprintf("%s, %s", record.WorldRank{Number: slow.Rank, World: slow.World}, who)
-		case slow.World != "":
-			who = slow.World + ", " + who
-		}
+		who := progress.NameSlowest(*slow, nodeName(slow.NodeIndex, l.hostName(slow.NodeIndex)))
 		step, median := progress.FormatStep(slow.Step), progress.FormatStep(slow.Median)
 		fact := Fact{
 			Name: "slowest", Value: who, Note: fmt.Sprintf("step %s, the median of %d is %s", step, slow.Count, median),
@@ -239,6 +225,3 @@ func (l viewBuilder) progressFacts() []Fact {
 	}
 	return facts
 }
-
-// maxLostShown is the maximum number of restarts whose lost steps are shown.
-const maxLostShown = 10

@@ -123,11 +123,10 @@ func logFilter(
 	switch word {
 	case "":
 		names, err := run.ListNames(ctx, signal.LogsDir)
-		switch {
-		case err == nil && slices.Contains(names, driverLogName):
-			return isDriverLog, nil
-		case err == nil && slices.ContainsFunc(names, func(name string) bool { return isRankLog(name, 0) }):
-			return isRankLog, nil
+		for _, filter := range []nameFilter{isDriverLog, isRankLog} {
+			if slices.ContainsFunc(names, func(name string) bool { return filter(name, 0) }) {
+				return filter, nil
+			}
 		}
 		return isHeadLog, err
 	case allRanksWord:

@@ -75,7 +75,7 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 		}
 	}
 	if newest := l.TeamGeneration(); newest >= 0 {
-		r.readMembership(control, newest)
+		c.Membership, _ = readRecord[record.Team](r, control, signal.TeamName(newest))
 	}
 }
 
@@ -86,16 +86,4 @@ func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
 		r.noteProblem(err)
 	}
 	r.Roles = placed
-}
-
-// readMembership reads the newest readable membership record, at most maxQuickRecords generations
-// back.
-func (r *runReader) readMembership(control *signal.DirSnapshot, newest int) {
-	for generation := newest; generation >= max(0, newest-maxQuickRecords); generation-- {
-		team, _ := readRecord[record.Team](r, control, signal.TeamName(generation))
-		if r.Control.Membership = team; team != nil {
-			return
-		}
-	}
-	r.noteProblem(errors.New("cannot read the team record: the members are unknown"))
 }

@@ -44,7 +44,7 @@ func isPlausibleTime(at time.Time) bool {
 }
 
 // decodeLine decodes one line of an event log. ok reports whether it is a plausible event.
-func decodeLine(data []byte) (e Event, version int, ok bool) {
+func decodeLine(data []byte) (e Event, ok bool) {
 	l, ok := eventlog.DecodeEvent(data)
 	e = Event{Name: l.Type, Host: l.Host, Phase: string(l.Phase), Fields: l.Fields}
 	if since := time.Duration(l.SinceStartNS); since > 0 && since < maxDaemonLifetime {
@@ -54,14 +54,14 @@ func decodeLine(data []byte) (e Event, version int, ok bool) {
 		e.TookNS = 0
 	}
 	if !ok || e.Name == eventlog.LinesLost {
-		return e, l.Version, ok
+		return e, ok
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.At)
 	if err != nil || !isPlausibleTime(at) {
-		return e, l.Version, false
+		return e, false
 	}
 	e.At, e.Wrote = at, at
-	return e, l.Version, true
+	return e, true
 }
 
 // decodedLog is the decoded content of one event log.
@@ -77,7 +77,7 @@ type decodedLog struct {
 func decodeEventLog(name string, content signal.FileContent, maxLines int) decodedLog {
 	var t decodedLog
 	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
-	damaged, other, isCut := 0, 0, content.Tail != nil
+	damaged, isCut := 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
 	for _, part := range [][]byte{content.Data, end} {
 		taken := 0
@@ -92,12 +92,10 @@ func decodeEventLog(name string, content signal.FileContent, maxLines int) decod
 			if !bytes.HasSuffix(line, []byte("\n")) {
 				break // the line is still being written
 			}
-			e, version, ok := decodeLine(line)
+			e, ok := decodeLine(line)
 			switch {
 			case !ok || len(line) > maxLineLength:
 				damaged++
-			case version != 0 && version != eventlog.FormatVersion: // a line about lost lines has no version
-				other = version
 			default:
 				e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
 				t.events = append(t.events, e)
@@ -110,10 +108,6 @@ func decodeEventLog(name string, content signal.FileContent, maxLines int) decod
 	}
 	if isCut {
 		note("events/%s is large: part of it is not shown", name)
-	}
-	if other != 0 {
-		note("events/%s has lines of version %d, and this bringupd supports %d: they are not shown",
-			name, other, eventlog.FormatVersion)
 	}
 	t.normalizeTimes()
 	return t

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -155,10 +154,6 @@ func (r *runReader) keepCheckReport(f nodeRecordFile, data json.RawMessage) {
 	report := new(check.Report)
 	if err := json.Unmarshal(data, report); err != nil || report.Verdict == "" {
 		return
-	}
-	if report.Version > check.ReportVersion && len(r.Problems) < maxProblems {
-		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, "+
-			"and this bringupd supports %d", f.name, report.Version, check.ReportVersion))
 	}
 	if f.node.Check == nil || f.state != record.StateChecked {
 		f.node.Check = report

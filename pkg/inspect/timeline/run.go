@@ -35,15 +35,6 @@ func (r *Run) HasEnded() bool {
 	return r.Result != nil || r.Control.Over.Exists || len(r.Control.Aborts) > 0
 }
 
-// TimeToGate returns the time from the head's start until the gate opened, by the clock of the head:
-// that of its result or, before the end, of its event log. It is 0 if neither is known.
-func (r *Run) TimeToGate() time.Duration {
-	if r.Result != nil && r.Result.TimeToGate > 0 {
-		return r.Result.TimeToGate
-	}
-	return r.Control.TimeToGate
-}
-
 // Verdict returns the outcome of the run as far as it is published: its result or, if there is none
 // yet, the content of the first abort record or of the drain record. It returns nil if there is
 // none of them.

@@ -353,13 +353,18 @@ func (v *statusView) endTime() *time.Time {
 	return &at
 }
 
-// timeToGate returns the time from the head's start until the gate opened; 0 if it is not known.
+// timeToGate returns the time from the head's start until the gate opened, by the clock of the head:
+// that of its result, of its event log or, without them, of its records; 0 if it is not known.
 func (v *statusView) timeToGate() time.Duration {
-	recorded := v.run.TimeToGate()
-	if at := v.run.Control.Go.At; recorded == 0 && v.run.Result == nil && !at.IsZero() && !v.start.IsZero() {
-		return max(0, at.Sub(v.start)) // of an older head, or on a full file system
+	opened := v.run.Control.Go.At
+	switch result := v.run.Result; {
+	case result != nil && result.TimeToGate > 0:
+		return result.TimeToGate
+	case v.run.Control.TimeToGate > 0 || result != nil || opened.IsZero() || v.start.IsZero():
+		return v.run.Control.TimeToGate
+	default: // of an older head, or on a full file system
+		return max(0, opened.Sub(v.start))
 	}
-	return recorded
 }
 
 func (v *statusView) runEnd() *RunEnd {
