@@ -51,11 +51,16 @@ func (r *logsCmd) runLogs(args []string) error {
 			return usageErrorf("cannot print logs of %s: this release no longer selects them: read the files below "+
 				"logs/%[1]s-*.d in the run directory", args[0])
 		}
-		run, word, selected, err := r.openLogs(ctx, args)
+		run, word, wanted, err := r.openLogs(ctx, args)
 		if err != nil {
 			return err
 		}
-		shown, err := r.newLogPrinter(run).PrintLogs(ctx, selected)
+		var out io.Writer = r.streams.Out
+		if console.IsTerminal(r.streams.Out) && !r.rawOutput {
+			out = &textutil.EscapingWriter{Writer: out}
+		}
+		printer := runs.LogPrinter{RunDir: run.Dir, Out: out, Wanted: wanted, Follow: r.followLogs}
+		shown, err := printer.PrintLogs(ctx)
 		if silent := runs.DescribePrinters(word, run.jobRecord.Plan); err == nil && shown == 0 && silent != "" {
 			r.printMessage("%s of run %s printed nothing", silent, run.Name())
 			return nil
@@ -78,25 +83,19 @@ func (r *logsCmd) runLogs(args []string) error {
 	return err
 }
 
-// openLogs opens the run, and returns the selected logs and the word that selects them.
-func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, word string, selected runs.Selector, err error) {
+// openLogs opens the run, and returns the word that selects logs, and their names.
+func (r *logsCmd) openLogs(
+	ctx context.Context, args []string,
+) (run openedRun, word string, wanted runs.LogFilter, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	if word, run, err = r.selector.openNode(ctx, args, false); err != nil {
 		return run, word, nil, err
 	}
-	selected, err = runs.SelectByWord(ctx, run.Dir, run.jobRecord.Plan, word, func(ctx context.Context, name string) (int, error) {
-		rank, _, err := run.findNode(ctx, name)
-		return rank, err
-	})
-	return run, word, selected, err
-}
-
-// newLogPrinter returns a reader for the logs of a run.
-func (r *logsCmd) newLogPrinter(run openedRun) *runs.LogPrinter {
-	var out io.Writer = r.streams.Out
-	if console.IsTerminal(r.streams.Out) && !r.rawOutput {
-		out = &textutil.EscapingWriter{Writer: out}
+	findNode := func(ctx context.Context, name string) (int, error) {
+		node, _, err := run.findNode(ctx, name)
+		return node, err
 	}
-	return &runs.LogPrinter{RunDir: run.Dir, Out: out, Follow: r.followLogs}
+	wanted, err = runs.SelectLogs(ctx, run.Dir, run.jobRecord.Plan, word, findNode)
+	return run, word, wanted, err
 }

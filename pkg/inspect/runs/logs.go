@@ -60,46 +60,11 @@ func DescribePrinters(word string, plan *record.Plan) string {
 	return ""
 }
 
-// Selector returns the selected logs that exist at the time of the call.
-type Selector func(ctx context.Context) ([]Log, error)
+// NodeFinder returns the index of the node that a word names.
+type NodeFinder = func(ctx context.Context, word string) (int, error)
 
-// Log is a log that a listing has shown.
-type Log struct {
-	name   string
-	folder *signal.DirSnapshot
-	id     string // unique in the run
-}
-
-// nodeFinder returns the index of the node that a word names.
-type nodeFinder = func(ctx context.Context, word string) (int, error)
-
-// nameFilter selects logs by their names, and the indices in them.
-type nameFilter = func(name string, index int) bool
-
-// SelectByWord selects logs of a run with this plan by a word: driver, head, ranks, rank-N, a role, or
-// a node, whose index is returned by node. An empty word selects the driver's log, or those of all
-// ranks, or the head's if there is neither. The error is a *SelectionError, an error of node, or one of
-// the file system.
-func SelectByWord(
-	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder,
-) (Selector, error) {
-	wanted, err := logFilter(ctx, run, plan, word, node)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (logs []Log, err error) {
-		folder, err := run.NewReader().ListDir(ctx, signal.LogsDir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range folder.Names {
-			if _, index, ok := signal.ParseLogName(name); ok && wanted(name, index) {
-				logs = append(logs, Log{name: name, folder: folder, id: name})
-			}
-		}
-		return logs, nil
-	}, nil
-}
+// LogFilter selects logs by their names, and the indices in them.
+type LogFilter func(name string, index int) bool
 
 func isDriverLog(name string, _ int) bool { return name == driverLogName }
 
@@ -114,16 +79,20 @@ func isRankLog(name string, _ int) bool {
 	return ok && what == signal.RankLogPrefix
 }
 
-func logFilter(
-	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder,
-) (nameFilter, error) {
+// SelectLogs selects logs of a run with this plan by a word: driver, head, ranks, rank-N, a role, or a
+// node, whose index is returned by node. An empty word selects the driver's log, or those of all ranks,
+// or the head's if there is neither. The error is a *SelectionError, an error of node, or one of the
+// file system.
+func SelectLogs(
+	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node NodeFinder,
+) (LogFilter, error) {
 	if plan != nil && len(plan.Roles) > 0 {
 		return roleLogFilter(ctx, run, plan, word, node)
 	}
 	switch word {
 	case "":
 		names, err := run.ListNames(ctx, signal.LogsDir)
-		for _, filter := range []nameFilter{isDriverLog, isRankLog} {
+		for _, filter := range []LogFilter{isDriverLog, isRankLog} {
 			if slices.ContainsFunc(names, func(name string) bool { return filter(name, 0) }) {
 				return filter, nil
 			}
@@ -157,10 +126,11 @@ func logFilter(
 type LogPrinter struct {
 	RunDir *signal.Dir
 	Out    io.Writer
+	Wanted LogFilter
 	Follow bool // until the run is over
 
-	positions   map[string]*logPosition // by the logs' ids
-	lastPrinted string                  // id of the log whose lines were printed last
+	positions   map[string]*logPosition // by the names of the logs
+	lastPrinted string                  // name of the log whose lines were printed last
 }
 
 // logPosition is the position up to which a log has been printed.
@@ -172,19 +142,19 @@ type logPosition struct {
 
 // PrintLogs prints the logs and, if Follow is set, new lines until the run is over. It returns the
 // number of logs.
-func (r *LogPrinter) PrintLogs(ctx context.Context, meant Selector) (int, error) {
+func (r *LogPrinter) PrintLogs(ctx context.Context) (int, error) {
 	r.positions = make(map[string]*logPosition)
 	var last time.Time // deadline for the last lines after the end of the run
 	for {
 		isLast, err := r.isLastPass(ctx, &last)
 		if err == nil {
-			err = r.printNew(ctx, meant)
+			err = r.printNew(ctx)
 		}
 		switch {
 		case err != nil:
 			return 0, err
 		case isLast:
-			return len(r.positions), r.printRest(ctx, meant)
+			return len(r.positions), r.printRest(ctx)
 		case !ctxutil.SleepContext(ctx, followPollInterval):
 			return 0, context.Cause(ctx)
 		}
@@ -209,45 +179,51 @@ func (r *LogPrinter) isLastPass(ctx context.Context, last *time.Time) (bool, err
 }
 
 // printRest prints the lines that came with the end, and unfinished lines.
-func (r *LogPrinter) printRest(ctx context.Context, meant Selector) error {
-	if err := r.printNew(ctx, meant); err != nil {
+func (r *LogPrinter) printRest(ctx context.Context) error {
+	if err := r.printNew(ctx); err != nil {
 		return err
 	}
-	for id, at := range r.positions {
+	for name, at := range r.positions {
 		if at.formatter == nil {
 			continue
 		}
-		if err := r.writeText(id, at.formatter.FormatRest()); err != nil {
+		if err := r.writeText(name, at.formatter.FormatRest()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *LogPrinter) printNew(ctx context.Context, meant Selector) error {
-	logs, err := meant(ctx)
+func (r *LogPrinter) printNew(ctx context.Context) error {
+	folder, err := r.RunDir.NewReader().ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return err
 	}
-	for _, log := range logs {
-		at := r.positions[log.id]
-		if at == nil {
-			at = new(logPosition)
-			if strings.HasPrefix(log.id, "daemon-") || strings.HasPrefix(log.id, "sandbox-daemon-") {
+	var names []string
+	for _, name := range folder.Names {
+		if _, index, ok := signal.ParseLogName(name); !ok || !r.Wanted(name, index) {
+			continue
+		}
+		if names = append(names, name); r.positions[name] == nil {
+			at := new(logPosition)
+			if strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-") {
 				at.formatter = console.NewLogFormatter()
 			}
-			r.positions[log.id] = at
+			r.positions[name] = at
 		}
-		if err := r.printLog(ctx, log, at); err != nil {
+	}
+	for _, name := range names {
+		if err := r.printLog(ctx, folder, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *LogPrinter) printLog(ctx context.Context, log Log, at *logPosition) error {
+func (r *LogPrinter) printLog(ctx context.Context, folder *signal.DirSnapshot, name string) error {
+	at := r.positions[name]
 	for {
-		data, err := log.folder.ReadRange(ctx, log.name, at.offset, maxReadBytes)
+		data, err := folder.ReadRange(ctx, name, at.offset, maxReadBytes)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -258,25 +234,25 @@ func (r *LogPrinter) printLog(ctx context.Context, log Log, at *logPosition) err
 		if at.formatter != nil {
 			data = at.formatter.FormatNext(data)
 		}
-		if err := r.writeText(log.id, data); err != nil {
+		if err := r.writeText(name, data); err != nil {
 			return err
 		}
 	}
 }
 
 // writeText writes new text of one log, with a heading if another log was printed before it.
-func (r *LogPrinter) writeText(id string, text []byte) error {
+func (r *LogPrinter) writeText(name string, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
 	heading := ""
-	if r.lastPrinted != id && (r.lastPrinted != "" || len(r.positions) > 1) {
-		heading = fmt.Sprintf("==> %s <==\n", textutil.SingleLine(id, maxNameLength))
+	if r.lastPrinted != name && (r.lastPrinted != "" || len(r.positions) > 1) {
+		heading = fmt.Sprintf("==> %s <==\n", textutil.SingleLine(name, maxNameLength))
 		if r.lastPrinted != "" {
 			heading = "\n" + heading
 		}
 	}
-	r.lastPrinted = id
+	r.lastPrinted = name
 	_, err := r.Out.Write(append([]byte(heading), text...))
 	return err
 }

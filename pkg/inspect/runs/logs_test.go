@@ -25,7 +25,7 @@ func TestWantedBy(t *testing.T) {
 		{"rank-1", names[6:]},
 	} {
 		t.Run(tc.word, func(t *testing.T) {
-			wanted, err := logFilter(t.Context(), nil, nil, tc.word, func(_ context.Context, name string) (int, error) {
+			wanted, err := SelectLogs(t.Context(), nil, nil, tc.word, func(_ context.Context, name string) (int, error) {
 				return strconv.Atoi(strings.TrimPrefix(name, "n"))
 			})
 			if err != nil {

@@ -48,11 +48,11 @@ func IsRoleWord(word string, plan *record.Plan) bool {
 	return ok && plan != nil && slices.Contains(plan.Roles, parsed.role)
 }
 
-// roleLogFilter is [logFilter] for a run with roles. A node has the logs of its processes of roles, and
+// roleLogFilter is [SelectLogs] for a run with roles. A node has the logs of its processes of roles, and
 // that of its daemon. Without a word it selects those of the primary roles, or of all if none is.
 func roleLogFilter(
-	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder,
-) (nameFilter, error) {
+	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node NodeFinder,
+) (LogFilter, error) {
 	if IsRoleWord(word, plan) {
 		wanted, _ := parseRoleWord(word)
 		return func(name string, _ int) bool {

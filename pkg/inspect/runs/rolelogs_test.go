@@ -45,18 +45,20 @@ func TestRoleLogs(t *testing.T) {
 		{"1", []string{"daemon-0001.log", "judge-2.log", "judge-3.log", "reward-1.log"}},
 		{"3", []string{"daemon-0003.log", "trainer-0.2.log", "trainer-0.3.log"}},
 	} {
-		selector, err := SelectByWord(t.Context(), run, job.Plan, tc.word, func(_ context.Context, name string) (int, error) { return strconv.Atoi(name) })
+		wanted, err := SelectLogs(t.Context(), run, job.Plan, tc.word, func(_ context.Context, name string) (int, error) { return strconv.Atoi(name) })
 		if err != nil {
 			t.Errorf("%q: %v", tc.word, err)
 			continue
 		}
-		logs, err := selector(t.Context())
+		names, err := run.ListNames(t.Context(), signal.LogsDir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, log := range logs {
-			got = append(got, log.name)
+		for _, name := range names {
+			if _, node, ok := signal.ParseLogName(name); ok && wanted(name, node) {
+				got = append(got, name)
+			}
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%q selects %q, want %q", tc.word, got, tc.want)
