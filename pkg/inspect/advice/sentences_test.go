@@ -122,10 +122,6 @@ var plights = []plight{
 		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
 	},
 	{
-		name: "node-of-ranks-lost", world: true, launcher: launcher.LauncherLocal,
-		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no heartbeat for 6.7s", lost(1, 3))),
-	},
-	{
 		name: "ranks-failed", world: true,
 		end: ending{word: health.DriverOutcomeName, code: 1, why: "all ranks have ended; 3 failed, rank 1 first: exit code 1"},
 	},
@@ -161,7 +157,6 @@ var plights = []plight{
 		end: endedBy(cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost: nothing there has responded for 9.2s", lost(17)),
 			slices.Concat(consequences(health.PeerLost, "driver", 30, 31), consequences(health.ServiceDied, "driver", 18))...),
 	},
-	{name: "hosts-lost", end: endedBy(cause(0, health.HostLost, "driver", "the hosts of n[16-19] are lost: nothing there has responded for 9.2s", lost(16, 17, 18, 19)))},
 	{name: "host-hangs", end: endedBy(cause(0, health.HostHangs, "driver", "node 17 (n17) hangs: the kernel of its host responds, but its daemon, or its mount of the shared file system, has not for 9.2s", lost(17)))},
 	{name: "cut-off", end: endedBy(cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others: its network interface eth0 is down", lost(3)))},
 	{name: "peer-lost", end: endedBy(cause(0, health.PeerLost, "driver", "node 17 (n17) is lost: no heartbeat for 6.7s (the daemon was killed, or the node or its mount hangs)", lost(17)))},
@@ -243,11 +238,6 @@ var plights = []plight{
 			consequencesOfRanks(3, 4, 13)...),
 	},
 	{
-		name: "rank-out-of-memory",
-		end: endedBy(cause(3, health.RankFailed, "driver", "rank 12 (n3) died: killed by SIGKILL (perhaps out of memory: see dmesg)",
-			died("rank 12", "rank-0012.log", "killed by SIGKILL (perhaps out of memory: see dmesg)", "SIGKILL", 0), ofWorld(12, ""))),
-	},
-	{
 		name: "rank-failed",
 		end: endedBy(cause(3, health.RankFailed, "driver", "rank 12 (n3, GPUs 4-7) failed: exit code 3",
 			died("rank 12", "rank-0012.log", "exit code 3", "", 3, slices.Repeat([]string{"  File \"train.py\", line 210"}, 20)...), ofWorld(12, "4-7"))),
@@ -312,13 +302,6 @@ var plights = []plight{
 		},
 	},
 	{
-		name: "gpu-unfit-success",
-		end:  ending{word: health.DriverOutcomeName, why: "the driver has ended: exit code 0"},
-		events: []record.Event{
-			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
-		},
-	},
-	{
 		name: "share-not-met", before: true,
 		end: endedBy(cause(0, health.ShareUnusable, "join", "cannot reach 3 of 64 nodes: n[1-3] did not join through /shared/logs within 2m0s: check that their tasks have started, and that they see the same file system", lost(1, 2, 3))),
 	},
@@ -350,10 +333,6 @@ var plights = []plight{
 	{
 		name: "driver-quoted-line", before: true, driver: `python3 -c "print(1)"`,
 		end: endedBy(cause(0, health.NotFound, "join", `cannot start the driver on node 0 (n0): "python3 -c \"print(1)\"": not found in PATH (/usr/bin:/bin)`)),
-	},
-	{
-		name: "driver-quoted-path", before: true, driver: "./run.sh --all",
-		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): ./run.sh --all: not found")),
 	},
 	{
 		name: "driver-path-not-found", before: true, driver: "./run.sh", // the message has the shortest form of the path

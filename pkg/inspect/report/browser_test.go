@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// saved writes a sample's page to a file.
+// saved writes a sample's page to a file, and returns its URL.
 func saved(t *testing.T, v *View) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
 	if err := os.WriteFile(path, []byte(pageOf(t, v)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return "file://" + path
 }
 
 func TestPageInABrowser(t *testing.T) {
@@ -25,18 +25,16 @@ func TestPageInABrowser(t *testing.T) {
 	for _, size := range []int{4, 128, 1024} {
 		t.Run(fmt.Sprint(size, " nodes"), func(t *testing.T) {
 			b.t = t
-			path := saved(t, look(size, true))
+			url := saved(t, look(size, true))
 			for _, dark := range []bool{false, true} {
-				b.load(path, 1280, 900, dark)
-				b.shoot(fmt.Sprintf("%d-%t", size, dark), true)
+				b.load(url, 1280, 900, dark)
 				b.explains(size)
 				b.isTheme(dark)
 				b.unhacked()
 			}
 			b.showsNode(size)
 			b.goesByKeys()
-			b.fitsPhone(path, size)
-			b.prints(path, size)
+			b.fitsPhone(url)
 			if all := b.complaints(); len(all) > 0 {
 				t.Errorf("the page complains: %s", strings.Join(all, "\n"))
 			}
@@ -98,7 +96,6 @@ func (b *browser) showsNode(size int) {
 	if n := eval[int](b, `document.querySelectorAll('#drawer .lanes tbody tr').length`); n < 4 {
 		b.t.Errorf("the node that was clicked shows %d lanes", n)
 	}
-	b.shoot(fmt.Sprintf("%d-node", size), false)
 }
 
 // goesByKeys moves with the keys from the node that is shown.
@@ -123,35 +120,15 @@ func (b *browser) goesByKeys() {
 }
 
 // fitsPhone checks that only tables are wider than a phone.
-func (b *browser) fitsPhone(path string, size int) {
+func (b *browser) fitsPhone(url string) {
 	b.t.Helper()
-	b.load(path, 390, 844, false)
+	b.load(url, 390, 844, false)
 	if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 		b.t.Errorf("the page is %d px wide on a phone of 390", wide)
 	}
-	b.shoot(fmt.Sprintf("%d-phone", size), true)
 	b.click(`.row[data-rank]`)
 	b.until("the node is shown on a phone", `!document.getElementById('drawer').hidden`)
 	if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 		b.t.Errorf("the page with a node is %d px wide on a phone of 390", wide)
 	}
-	b.shoot(fmt.Sprintf("%d-phone-node", size), false)
-}
-
-// prints checks that a printed page is light and complete, and has no buttons.
-func (b *browser) prints(path string, size int) {
-	b.t.Helper()
-	b.load(path, 800, 1100, true)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
-	if colour := eval[string](b, `getComputedStyle(document.body).backgroundColor`); colour != "rgb(255, 255, 255)" {
-		b.t.Errorf("paper is %s", colour)
-	}
-	if wide := eval[int](b, `document.documentElement.scrollWidth`); wide > 800 {
-		b.t.Errorf("the page is %d px wide on paper of 800", wide)
-	}
-	if eval[bool](b, `document.getElementById('theme').offsetParent !== null`) {
-		b.t.Error("there is a button on paper")
-	}
-	b.shoot(fmt.Sprintf("%d-print", size), true)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)
 }

@@ -125,10 +125,11 @@ func (b *browser) ask(method string, params, result any) error {
 	if params == nil {
 		params = struct{}{}
 	}
-	message, err := json.Marshal(map[string]any{"id": id, "method": method, "params": params, "sessionId": b.session})
-	if b.session == "" {
-		message, err = json.Marshal(map[string]any{"id": id, "method": method, "params": params})
+	request := map[string]any{"id": id, "method": method, "params": params}
+	if b.session != "" {
+		request["sessionId"] = b.session
 	}
+	message, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
@@ -164,16 +165,10 @@ func (b *browser) open() {
 	}
 }
 
-// load opens a file at a width, and waits until it is shown.
-func (b *browser) load(path string, width, height int, dark bool) {
+// load opens a page at a width, and waits until it is shown.
+func (b *browser) load(url string, width, height int, dark bool) {
 	b.t.Helper()
-	b.loadURL("file://"+path, width, height, dark)
-}
-
-// loadURL opens a page at a width, and waits until it is shown.
-func (b *browser) loadURL(url string, width, height int, dark bool) {
-	b.t.Helper()
-	b.size(width, height)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	scheme := "light"
 	if dark {
 		scheme = "dark"
@@ -184,11 +179,6 @@ func (b *browser) loadURL(url string, width, height int, dark bool) {
 	b.mu.Unlock()
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' && performance.getEntriesByName('first-contentful-paint').length > 0`)
-}
-
-func (b *browser) size(width, height int) {
-	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 }
 
 // eval returns the value of an expression in the page.
@@ -257,18 +247,4 @@ func (b *browser) complaints() (all []string) {
 		}
 	}
 	return all
-}
-
-// shoot takes a screenshot if BRINGUPD_TEST_SHOTS names a folder.
-func (b *browser) shoot(name string, whole bool) {
-	b.t.Helper()
-	dir := os.Getenv("BRINGUPD_TEST_SHOTS")
-	if dir == "" {
-		return
-	}
-	var shot struct{ Data []byte }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": whole}, &shot)
-	if err := os.WriteFile(dir+"/"+name+".png", shot.Data, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
 }

@@ -43,8 +43,7 @@ func TestLivePageInABrowser(t *testing.T) {
 	defer server.Close()
 	for _, dark := range []bool{false, true} {
 		step.Store(0)
-		b.loadURL(server.URL+"/token/", 1280, 900, dark)
-		b.shoot(map[bool]string{false: "live-light", true: "live-dark"}[dark], true)
+		b.load(server.URL+"/token/", 1280, 900, dark)
 		text := eval[string](b, `document.querySelector('.banner').innerText`)
 		for _, want := range []string{"Running", "llama", "python train.py --lr=0.1", "--framework=ray --gpus-per-node=8"} {
 			if !strings.Contains(text, want) {
@@ -78,7 +77,7 @@ func TestLivePageInABrowser(t *testing.T) {
 		}
 	}
 	step.Store(0)
-	b.loadURL(server.URL+"/token/", 1280, 900, false)
+	b.load(server.URL+"/token/", 1280, 900, false)
 	server.CloseClientConnections()
 	server.Close()
 	b.until("the page says that the server has gone", `document.getElementById('live').textContent.includes('no connection')`)

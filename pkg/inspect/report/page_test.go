@@ -2,9 +2,6 @@ package report
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +19,6 @@ func pageOf(t *testing.T, v *View) string {
 	var b bytes.Buffer
 	if err := v.Write(&b, FormatHTML); err != nil {
 		t.Fatal(err)
-	}
-	if at := os.Getenv("BRINGUPD_TEST_PAGES"); at != "" {
-		name := strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()) + ".html"
-		if err := os.WriteFile(filepath.Join(at, name), b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return b.String()
 }

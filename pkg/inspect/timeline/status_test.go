@@ -197,7 +197,6 @@ func TestStatus(t *testing.T) {
 		{"it has rested for too long", func() *Run { return open(resting(4 * time.Minute)) }, 2, 8 * time.Minute, []string{"nothing has changed for 8m0s: the daemons may be gone\n"}, nil},
 		{"the head rests for less", func() *Run { return open(resting(time.Second)) }, 0, 2 * time.Minute, nil, []string{"gone"}},
 		{"the record is damaged", func() *Run { return open(resting(1<<63 - 1)) }, 2, 3 * time.Minute, []string{"gone"}, nil},
-		{"a short silence is none", func() *Run { return open(up(2)) }, 0, time.Minute, nil, []string{"gone"}},
 		{"it ends", func() *Run {
 			run := open(up(2))
 			run.Control.Aborts = []record.Abort{{Code: 76, Outcome: "peer-lost", Cause: record.Failure{
@@ -210,14 +209,6 @@ func TestStatus(t *testing.T) {
 			run.Control.Drain, run.Control.Over = RecordTime{Exists: true}, RecordTime{Exists: true}
 			return run
 		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
-		{"it has ended well", func() *Run {
-			run := open(up(2))
-			run.Control.HeadRecord = &record.Head{Dashboard: "http://127.0.0.1:8265"}
-			run.Result = &record.Result{Code: 0, Outcome: "driver", Reason: "the driver has ended: exit code 0", RunTimings: record.RunTimings{Duration: time.Minute}}
-			only(run, 0, append(slices.Clone(upStates), record.StateDone)...)
-			only(run, 1, append(slices.Clone(upStates), record.StateDone)...)
-			return run
-		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
 		{"the head has recorded the time to the gate", func() *Run {
 			run := open(up(2))
 			run.Control.TimeToGate = 1234 * time.Millisecond
