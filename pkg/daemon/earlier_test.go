@@ -3,15 +3,11 @@ package daemon
 import (
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -59,44 +55,4 @@ func TestWithoutLink(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRolesWithoutLink verifies that the roles do not use a node without a peer link if there are
-// more nodes than they need, whether these are spares or no role claims them.
-func TestRolesWithoutLink(t *testing.T) {
-	for name, set := range map[string]config.RoleSet{
-		"a spare": {Definitions: primaryRole(roles.NodesRest), Spares: roles.Spares{0: 1}},
-		"idle":    {Definitions: primaryRole(3)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				firewall := new(network)
-				firewall.refuses.Store(true)
-				j := newJob(t, 4, "").all(func(c *deps.Config) {
-					c.Roles, c.Simulation.FirstPort = set, 20000
-					c.Team = set.NodeRange(membership.NodeRange{}, 4)
-					if c.Identity.NodeIndex == 1 {
-						c.Network = firewall
-					}
-				})
-				j.start().expect(0, 0, 0, 0)
-				var nodes []int
-				plan := readRecordOf[roles.PlanRecord](j, signal.ControlDir, signal.PlanName(0))
-				for _, offer := range plan.Offers[:3] {
-					nodes = append(nodes, offer.NodeIndex)
-				}
-				if !slices.Equal(nodes, []int{0, 2, 3}) {
-					t.Errorf("the roles use %v", nodes)
-				}
-			})
-		})
-	}
-}
-
-// primaryRole returns a role with one process on each of its nodes, which ends at once.
-func primaryRole(nodes int) []roles.Definition {
-	def := roles.Definition{Name: "main", Primary: true}
-	def.Required = roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll}
-	def.Placement.Nodes, def.Program.Command, def.Ready.Timeout = nodes, "exit 0", time.Minute
-	return []roles.Definition{def}
 }

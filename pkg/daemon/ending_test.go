@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,30 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-func TestAsFailure(t *testing.T) {
-	own := health.NewFailure(health.SetupFailed, "the setup")
-	for _, tc := range []struct {
-		name string
-		err  error
-		kind health.Kind
-		what string
-	}{
-		{"a failure", own, health.SetupFailed, "the setup"},
-		{"one within another error", fmt.Errorf("%w (the look has not come back)", own), health.SetupFailed, "the setup"},
-		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Problem: "it is full"}, health.ShareUnusable, "cannot use the directory /logs on n1: it is full"},
-		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", Elapsed: time.Second, Cause: errDeadline}, health.ShareUnusable, "cannot read /logs/x: the shared file system has not responded for 1s (the deadline passed)"},
-		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.SetupFailed, "the setup"},
-		{"a run of another version", fmt.Errorf("it: %w", &record.VersionError{Version: 1, Supported: 2}), health.Launch, "it: " + (&record.VersionError{Version: 1, Supported: 2}).Error()},
-		{"anything else", errors.New("odd"), health.Internal, "odd"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := health.AsFailure(tc.err); got.Kind != tc.kind || got.Message != tc.what {
-				t.Errorf("it is %q: %q", got.Kind, got.Message)
-			}
-		})
-	}
-}
 
 func TestEnding(t *testing.T) {
 	hostOf := func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }

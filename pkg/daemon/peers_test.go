@@ -146,33 +146,6 @@ func TestWorkerLosesTheHead(t *testing.T) {
 	})
 }
 
-// TestTheHeadWaitsForWhoIsNotDone lets a worker fail that needs time to end its processes: Slurm
-// may kill its step when the first daemon exits with a nonzero code.
-func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 2
-		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { c.Times.StopGrace = health.FinalTermTimeout / 2 })
-		meter := new(signal.CallMeter)
-		j.configs[0].Access.Meter = meter
-		j.start(1)
-		p := j.playWorker(1)
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		cause := health.NewFailure(health.ServiceDied, "the service has died").Failure
-		cause.NodeIndex = 1
-		p.publish(signal.NodeName(1, size, record.StateFailed), &cause)
-		j.untilNamed(signal.NodesDir, signal.NodeName(0, size, record.StateDone))
-		looks := func() int64 { return meter.CallStats().ByKind[signal.OpList.String()] }
-		before := looks()
-		j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
-		if ended := j.ended(); len(ended) > 0 || j.has(signal.ControlDir, signal.NameHeadFinished) {
-			t.Errorf("the head has not waited for node 1: %v has ended, and %v are there", ended, j.names(signal.ControlDir))
-		}
-		p.publish(signal.NodeName(1, size, record.StateDone), &record.Done{})
-		j.untilNamed(signal.ControlDir, signal.NameHeadFinished)
-		j.expect(77, -1)
-	})
-}
-
 // playLines is like playHead, with peer links; die closes them without a goodbye message.
 func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
@@ -304,26 +277,5 @@ func TestNewerHead(t *testing.T) {
 		if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
 			t.Errorf("it ended with %d after %s", code, time.Since(began))
 		}
-	})
-}
-
-// TestWorkerStaysForTheEnd runs a head that needs time to end an aborted run: the first task that
-// exits with a nonzero code ends the step, so the worker stays.
-func TestWorkerStaysForTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 2
-		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = 15 * time.Second })
-		head := j.playHead()
-		j.start(0)
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
-		cause := health.NewFailure(health.SetupFailed, "it failed").Failure
-		head.publish(signal.AbortName(0, size), &record.Abort{Code: 77, Outcome: "service", Cause: cause})
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateDone))
-		time.Sleep(j.configs[1].Times.DriverGrace - time.Second)
-		if ended := j.ended(); len(ended) > 0 {
-			t.Errorf("the worker has left: %v", ended)
-		}
-		head.publish(signal.NameHeadFinished, &record.Mark{})
-		j.expect(-1, 77)
 	})
 }

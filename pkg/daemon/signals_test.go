@@ -111,26 +111,6 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 	})
 }
 
-func TestSecondSignal(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
-			c.Times.DriverGrace = 20 * time.Second
-			c.Times.StopGrace = 0
-		}).start()
-		j.untilFile(filepath.Join(marks, "running"))
-		began := time.Now()
-		j.signals[0] <- syscall.SIGTERM
-		time.Sleep(health.RepeatedSignalWindow + 100*time.Millisecond)
-		j.signals[0] <- syscall.SIGTERM
-		j.expect(143, 143)
-		if took := time.Since(began); took > health.RepeatedSignalWindow+time.Second {
-			t.Errorf("it took %s to end, and the second signal came after %s", took, health.RepeatedSignalWindow)
-		}
-		j.blames(0, health.Terminated, 143)
-	})
-}
-
 // TestServicesOutliveTheDriver lets Slurm signal the services' processes too, which it may do: they
 // end before their daemons know the reason, and are not blamed. Services that ignore the signal run
 // until the driver has saved its work.

@@ -85,25 +85,6 @@ func TestHangBySteps(t *testing.T) {
 	})
 }
 
-// TestHangInFurtherStep checks that an instance of a further job step hangs by its steps, on the node of
-// the head and on another one.
-func TestHangInFurtherStep(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: trainer, nodes: 2, ranks-per-node: 1, step: other, primary: true, command: train, hang-timeout: 1m, restarts: 1}
-`, func(r *run) {
-		r.work(true, "trainer.0.0.g0", "trainer.0.1.g0")
-		for _, step := range []string{"step 1", "step 2", "step 3", "step 4"} {
-			r.print("trainer.0.0.g0", step)
-			r.print("trainer.0.1.g0", step)
-			r.sleep(10 * time.Second)
-		}
-		r.want("early orders", r.names(signal.ControlDir, "hang"))
-		r.sleep(90 * time.Second)
-		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
-		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
-	})
-}
-
 // TestUnreadableHang checks that an instance that hangs is ended although its node cannot read why.
 func TestUnreadableHang(t *testing.T) {
 	inBubble(t, 1, `
