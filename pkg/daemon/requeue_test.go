@@ -87,7 +87,7 @@ func TestRequeue(t *testing.T) {
 	}{
 		{
 			name: "a node that failed its check", change: failsCheck, code: 75, word: "check", kind: health.CheckFailed,
-			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "requeued for the 1st time",
+			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "(1 of at most 3)", says: "the job is requeued",
 		},
 		{
 			name: "as often as it may be", change: func(c *deps.Config) { failsCheck(c); c.Identity.Restart = 3 },
@@ -108,7 +108,7 @@ func TestRequeue(t *testing.T) {
 		},
 		{
 			name: "a launcher that refuses", change: failsCheck, refuses: errors.New("cannot run scontrol: Only batch jobs"),
-			code: 75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n", why: "for the 1st time", says: "Only batch jobs",
+			code: 75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n", why: "(1 of at most 3)", says: "Only batch jobs",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

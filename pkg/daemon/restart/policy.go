@@ -235,8 +235,7 @@ func decideRequeue(
 			what, p.restarts, p.maxRequeues)
 	default:
 		decision.Wanted = true
-		decision.Reason = fmt.Sprintf("%s: the job is requeued for the %s time of at most %d",
-			what, formatOrdinal(p.restarts+1), p.maxRequeues)
+		decision.Reason = fmt.Sprintf("%s: the job is requeued (%d of at most %d)", what, p.restarts+1, p.maxRequeues)
 	}
 	return outcome, decision
 }
@@ -244,15 +243,6 @@ func decideRequeue(
 // mayRetry reports whether the failure may not occur again in another try.
 func mayRetry(outcome health.Outcome) bool {
 	return outcome.Requeue == health.RequeueYes || outcome.Requeue == health.RequeueElsewhere
-}
-
-// formatOrdinal formats 1st, 2nd, 3rd, 4th, 11th, 21st.
-func formatOrdinal(n int) string {
-	ending := "th"
-	if digit := n % 10; n/10%10 != 1 && digit >= 1 && digit <= 3 {
-		ending = []string{"st", "nd", "rd"}[digit-1]
-	}
-	return fmt.Sprint(n, ending)
 }
 
 // allUnfitNodes returns the sorted nodes that must not be used after these failures. A node that

@@ -315,9 +315,9 @@ func TestDecideRequeue(t *testing.T) {
 		code    int
 		why     string
 	}{
-		{"a peer was lost", lost, asked, true, 76, "peer-lost (76): the job is requeued for the 1st time of at most 3"},
+		{"a peer was lost", lost, asked, true, 76, "peer-lost (76): the job is requeued (1 of at most 3)"},
 		{"a node failed its check", check, asked, true, 75, "check (75): the job is requeued"},
-		{"for the last time", lost, with(func(p *requeuePolicy) { p.restarts = 2 }), true, 76, "for the 3rd time of at most 3"},
+		{"for the last time", lost, with(func(p *requeuePolicy) { p.restarts = 2 }), true, 76, "(3 of at most 3)"},
 		{"once too often", lost, with(func(p *requeuePolicy) { p.restarts = 3 }), false, 69, "peer-lost (76) again, and the job has been requeued 3 times of at most 3"},
 		{"a check once too often", check, with(func(p *requeuePolicy) { p.restarts = 4 }), false, 69, "4 times of at most 3"},
 		{"never", lost, with(func(p *requeuePolicy) { p.maxRequeues = 0 }), false, 69, "0 times of at most 0"},
