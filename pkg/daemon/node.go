@@ -159,7 +159,7 @@ func (n *node) stopRoles() {
 func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	return gpumonitor.New(gpumonitor.Config{
 		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size,
-		PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
+		PrivateDir: n.PrivateDir,
 		RunCtx:     n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events,
 		Log: n.Log, Header: n.recordHeader,
 		Publish: func(name string, rec *record.Event) {

@@ -124,7 +124,7 @@ func (n *node) startRoles(rec *roles.PlanRecord) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
-		Host: roleHost{n}, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
+		Host: n, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
 		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
@@ -161,29 +161,25 @@ func (h *head) runPrimaries(ctx context.Context) error {
 	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
 }
 
-// roleHost gives the processes of roles what they get from their node.
-type roleHost struct{ *node }
+// The node gives the processes of roles what they get from it: it implements [instances.Host].
 
 // Environ implements [instances.Host].
-func (r roleHost) Environ(more map[string]string) []string {
-	return envlist.With(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts,
-		framework.Endpoint{}), more)
+func (n *node) Environ(more map[string]string) []string {
+	return envlist.With(n.driverEnv(n.ChildEnviron(n.cfg.Environ), n.id.Hosts, framework.Endpoint{}), more)
 }
 
 // ChildEnviron implements [instances.Host].
-func (r roleHost) ChildEnviron(base []string) []string {
-	return r.childEnv(base, r.placement.Slot.Load())
-}
+func (n *node) ChildEnviron(base []string) []string { return n.childEnv(base, n.placement.Slot.Load()) }
 
 // DescribeNode implements [instances.Host].
-func (r roleHost) DescribeNode(f framework.Framework, member instances.Member) (framework.Node, error) {
-	self, err := r.describeForFramework(f, &membership.Slot{TeamIndex: member.Index, Size: member.Size})
+func (n *node) DescribeNode(f framework.Framework, member instances.Member) (framework.Node, error) {
+	self, err := n.describeForFramework(f, &membership.Slot{TeamIndex: member.Index, Size: member.Size})
 	self.RunName, self.LaunchIndex = member.Cluster, member.Index
 	return self, err
 }
 
 // RoleKey implements [instances.Host].
-func (r roleHost) RoleKey(role string) string { return roles.Key(r.Dir.DeriveSecret("role " + role)) }
+func (n *node) RoleKey(role string) string { return roles.Key(n.Dir.DeriveSecret("role " + role)) }
 
 // PrivateDir implements [instances.Host].
-func (r roleHost) PrivateDir() (string, error) { return r.privateDir.EnsureDir() }
+func (n *node) PrivateDir() (string, error) { return n.privateDir.EnsureDir() }
