@@ -124,24 +124,26 @@ func exitCodeOf(err error) int {
 	var launch *launcher.LaunchError
 	var directory *signal.DirError
 	var stall *signal.StallError
-	var by *signalError
-	switch {
-	case errors.As(err, &by):
+	kind := health.Internal
+	switch by, isSignal := errors.AsType[*signalError](err); {
+	case isSignal:
 		return by.exitCode()
 	case config.IsUsageError(err):
-		return health.OutcomeOfKind(health.Usage).Code
+		kind = health.Usage
 	case errors.As(err, &launch):
-		return health.OutcomeOfKind(health.Launch).Code
+		kind = health.Launch
 	case errors.Is(err, process.ErrNotFound):
-		return health.OutcomeOfKind(health.NotFound).Code
+		kind = health.NotFound
 	case errors.Is(err, process.ErrNotExecutable):
-		return health.OutcomeOfKind(health.NotExecutable).Code
+		kind = health.NotExecutable
 	case errors.As(err, &directory), errors.As(err, &stall):
-		return health.OutcomeOfKind(health.ShareUnusable).Code
-	default:
-		return health.OutcomeOfKind(health.Internal).Code
+		kind = health.ShareUnusable
 	}
+	return codeOf(kind)
 }
+
+// codeOf returns the exit code of an outcome.
+func codeOf(kind health.Kind) int { return health.OutcomeOfKind(kind).Code }
 
 func (inv *invocation) newApp() *cli.App {
 	app := &cli.App{
@@ -154,19 +156,21 @@ func (inv *invocation) newApp() *cli.App {
 		ErrWriter:            inv.streams.Err,
 		ExitErrHandler:       func(*cli.Context, error) {},
 	}
-	addCommands(app, "Start a job", inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
-	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
-	addCommands(app, "Act on a run", inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
-	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.rolesCommand(),
-		inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
-	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
-		removedCommand("attach", "bringupd status prints the launcher's own command for a shell on a node"),
-		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"),
-		removedCommand("simulate",
-			"use bringupd roles --dry-run=FILE --fail=WHAT for what follows from a failure, and bringupd "+
-				"doctor for a log directory"))
+	addCommands(app, "Start a job",
+		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
+	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(),
+		inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
+	addCommands(app, "Act on a run",
+		inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
+	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(),
+		inv.rolesCommand(), inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
+	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand())
+	addCommands(app, "", removedCommands()...)
 	return app
 }
+
+// usageErrorf returns an error of the command line or of the configuration.
+func usageErrorf(format string, args ...any) error { return config.UsageErrorf(format, args...) }
 
 // addCommands adds subcommands to a group of the overview.
 func addCommands(app *cli.App, group string, commands ...*cli.Command) {
@@ -178,32 +182,23 @@ func addCommands(app *cli.App, group string, commands ...*cli.Command) {
 	app.Commands = append(app.Commands, commands...)
 }
 
-// removedCommand returns the hidden subcommand of a name that this release no longer has. Every
-// call of it is refused with instead, a clause that names the replacement.
-func removedCommand(name, instead string) *cli.Command {
-	return &cli.Command{
-		Name: name, Usage: "removed: " + instead, UsageText: "(none)", Hidden: true, SkipFlagParsing: true,
-		Action: func(*cli.Context) error {
-			return usageErrorf("cannot run bringupd %s: this subcommand was removed: %s", name, instead)
-		},
-	}
-}
-
 // completeCommand completes a subcommand that runs no driver: do gets its arguments after its
-// settings are resolved, with these blocks in a configuration file. Only subcommands that accept a
-// run take arguments.
-func (inv *invocation) completeCommand(c cli.Command, all config.List, do func(args []string) error, blocks ...config.Block) *cli.Command {
+// settings are resolved. Only subcommands that accept a run take arguments.
+func (inv *invocation) completeCommand(
+	c cli.Command, all config.List, do func(args []string) error,
+) *cli.Command {
 	c.Flags = all.CLIFlags()
 	c.Action = func(ctx *cli.Context) error {
-		switch takes := slices.Contains(runArgCommands, c.Name); {
-		case !takes && !c.SkipFlagParsing && ctx.Args().Present():
+		takesArgs := slices.Contains(runArgCommands, c.Name) || c.SkipFlagParsing
+		switch {
+		case !takesArgs && ctx.Args().Present():
 			return usageErrorf("cannot use %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
 		case inv.hasDashes && c.Name == "stop":
 			return usageErrorf("cannot stop a driver: give the run directory, without --")
 		case inv.hasDashes && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usageErrorf("cannot use a driver: bringupd %s starts none", c.Name)
 		}
-		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile, blocks...); err != nil {
+		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile); err != nil {
 			return err
 		}
 		return do(ctx.Args().Slice())

@@ -26,25 +26,27 @@ type checkCmd struct {
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
-	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON",
-		"also print passed and skipped checks")}
-	// This setting overrides a job's setting of that name, which may be in a configuration file for
-	// jobs.
-	c.allSettings = append(c.allSettings, config.AssignCategory(outputHeading, config.NewText("record", "FILE", &c.recordPath,
-		"also write the data that the checks have read to a new file, for a bug "+
-			"report").ExcludeSources(config.SourceVariable, config.SourceFile), config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
-		"is bound to the CPUs, memory and GPUs of that "+
-		"rank").ExcludeSources(config.SourceVariable, config.SourceFile))...)
-	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all " +
-		"nodes share (default: none)"
-	return c.completeCheckCommand(cli.Command{
+	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd()}
+	own := config.List{
+		config.NewSwitch("json", &c.asJSON, "print the report as JSON"),
+		config.NewSwitch("verbose", &c.isVerbose, "also print passed and skipped checks"),
+		config.NewText("record", "FILE", &c.recordPath,
+			"also write the data that the checks have read to a new file, for a bug report"),
+		config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
+			"is bound to the CPUs, memory and GPUs of that rank"),
+	}
+	listed := []string{checkHeading, "gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}
+	command := c.completeCheckCommand(cli.Command{
 		Name: "check", Usage: "check this node as a job would",
-		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check " +
-			"--record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
+		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\n" +
+			"bringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
 		Description: "Exits with 0 if the node is usable, 1 if there are warnings, 2 if a job would not start on it, " +
 			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard " +
 			"output; its first line is a summary.",
-	}, []string{checkHeading, outputHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}, c.runChecks)
+	}, own, listed, c.runChecks)
+	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all " +
+		"nodes share (default: none)"
+	return command
 }
 
 // runChecks checks the node. Its exit code is that of a monitoring plugin.
@@ -150,7 +152,7 @@ func (c *checkCmd) checkBinding() error {
 	}
 	switch {
 	case len(b.Differences) > 0:
-		c.exitCode = health.OutcomeOfKind(health.CheckFailed).Code
+		c.exitCode = codeOf(health.CheckFailed)
 	case b.IsUnknown:
 		c.exitCode = check.NagiosExitCode(check.Unknown)
 	}

@@ -53,27 +53,20 @@ func commandsSetting(name string, to *[]string, usage string) *config.Setting {
 	return s
 }
 
-// removedChecks are the ids of checks that this release no longer has.
-var removedChecks = []string{
-	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
-	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
-	"host.history", "host.kernel",
-	"gpu.clocks", "gpu.pcie", "gpu.persistence", "gpu.ecc_corr", "gpu.env", "cuda.peers",
-	"x.pcie", "x.power_limit", "x.app_clocks", "x.persistence", "x.ecc", "x.gpu_idle",
-}
-
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
 // expected number of GPUs is not known.
 func validateChecks(cfg check.Config, gpus int) error {
 	for _, rule := range cfg.Policy.Rules {
-		if ids := nodecheck.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
-			if rule.Matches(removedChecks...) {
-				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
-					"of your own, see docs/checks.md", rule)
-			}
-			return usageErrorf(
-				"cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
+		ids := nodecheck.ListIDs(cfg.ActiveCommands)
+		if rule.Matches(ids...) {
+			continue
 		}
+		for _, removed := range removedFrom(removedCheck) {
+			if rule.Matches(strings.Fields(removed.name)...) {
+				return usageErrorf("cannot use --check=%s: this check was removed: %s", rule, removed.instead)
+			}
+		}
+		return usageErrorf("cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
 	}
 	if mode := cfg.Policy.Mode; gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict) {
 		return usageErrorf("cannot use --gpu-check=%s with --gpus-per-node=0: it requires GPUs", mode)

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/deploy"
 	"github.com/bringupd/bringupd/pkg/config"
 )
 
@@ -16,27 +18,58 @@ const completionFlag = "--generate-bash-completion"
 var supportedShells = []string{"bash", "fish", "zsh"}
 
 func (inv *invocation) completionCommand() *cli.Command {
-	return &cli.Command{
+	return inv.printCommand(cli.Command{
 		Name: "completion", Usage: "print a completion script for bash, zsh or fish",
 		UsageText: "source <(bringupd completion bash)   (in ~/.bashrc)\n" +
 			"bringupd completion zsh > \"${fpath[1]}/_bringupd\"\n" +
 			"bringupd completion fish > ~/.config/fish/completions/bringupd.fish",
-		BashComplete: completeWords(supportedShells...),
-		Action: func(c *cli.Context) error {
-			if inv.hasDashes || c.NArg() != 1 {
-				return usageErrorf(
-					"cannot print a completion script: give one of %s", strings.Join(supportedShells, ", "))
-			}
-			shell := c.Args().First()
-			script, err := textFiles.ReadFile("completion/" + shell)
-			if err != nil {
-				return usageErrorf("cannot print a completion script for %q: give one of %s%s",
-					shell, strings.Join(supportedShells, ", "), config.SuggestNearest("", shell, supportedShells))
-			}
-			_, err = inv.streams.Out.Write(script)
-			return err
-		},
+	}, "completion script", supportedShells, "", func(at int) []byte {
+		script, _ := textFiles.ReadFile("completion/" + supportedShells[at]) // it is embedded
+		return script
+	})
+}
+
+func (inv *invocation) scriptCommand() *cli.Command {
+	scripts := deploy.Scripts()
+	var names []string
+	var list strings.Builder
+	for _, script := range scripts {
+		names = append(names, script.Name)
+		fmt.Fprintf(&list, "  %-16s %s\n", script.Name, script.Summary)
 	}
+	list.WriteString("\nFor example: bringupd script ray > ray.sbatch\n")
+	return inv.printCommand(cli.Command{
+		Name: "script", Usage: "print a job script to adapt, for Slurm and others",
+		UsageText: "bringupd script   (lists the scripts)\nbringupd script ray > ray.sbatch",
+		Description: "Adapt the lines below \"Your site\" in the script (account, partition, GPUs, " +
+			"modules, virtual environment), and submit it as its first comment shows. " +
+			"The scripts are: " + strings.Join(names, ", ") + ".",
+	}, "script", names, list.String(), func(at int) []byte { return scripts[at].Text() })
+}
+
+// printCommand completes a subcommand that prints one of several texts. Without an argument it prints
+// the list, or is refused if there is none. what describes a text.
+func (inv *invocation) printCommand(
+	c cli.Command, what string, names []string, list string, text func(at int) []byte,
+) *cli.Command {
+	c.BashComplete = completeWords(names...)
+	c.Action = func(ctx *cli.Context) error {
+		name := ctx.Args().First()
+		at := slices.Index(names, name)
+		printed := []byte(list)
+		switch {
+		case inv.hasDashes || ctx.NArg() > 1 || name == "" && list == "":
+			return usageErrorf("cannot print a %s: give one of %s", what, strings.Join(names, ", "))
+		case name != "" && at < 0:
+			return usageErrorf("cannot print the %s %q: give one of %s%s", what, name,
+				strings.Join(names, ", "), config.SuggestNearest("", name, names))
+		case name != "":
+			printed = text(at)
+		}
+		_, err := inv.streams.Out.Write(printed)
+		return err
+	}
+	return &c
 }
 
 // completeWords returns a function that prints the words that may follow a subcommand.

@@ -87,6 +87,6 @@ func TestCompletionScripts(t *testing.T) {
 		}
 	}
 	refused(t, call(t, nil, "completion"), 64, "cannot print a completion script", "bash, fish, zsh")
-	refused(t, call(t, nil, "completion", "zhs"), 64, `for "zhs"`, "did you mean zsh?")
+	refused(t, call(t, nil, "completion", "zhs"), 64, `script "zhs"`, "did you mean zsh?")
 	refused(t, call(t, nil, "completion", "bash", "--", "x"), 64, "cannot print a completion script")
 }

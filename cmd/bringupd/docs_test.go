@@ -121,7 +121,7 @@ func manual(app *cli.App) string {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
 		}
 	}
-	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("That of the driver if it ran and ended, or of the first rank that failed (128+n if signal n ended it); otherwise:") + "\n")
+	b.WriteString(".SH \"EXIT STATUS\"\n" + roff(capital(strings.TrimPrefix(codesTitle, "Exit codes: "))) + "\n")
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -28,27 +29,29 @@ const (
 )
 
 func (inv *invocation) doctorCommand() *cli.Command {
-	e := doctorCmd{inv.newNodeCheckCmd(
-		"print the report as JSON, with all facts of all nodes", "also print skipped checks")}
+	e := doctorCmd{inv.newNodeCheckCmd()}
 	e.opts.cfg.Times.Join = doctorJoinTimeout
-	headings := []string{checkHeading, outputHeading, "With --framework=ray or dask"}
+	own := config.List{
+		config.NewSwitch("json", &e.asJSON, "print the report as JSON, with all facts of all nodes"),
+		config.NewSwitch("verbose", &e.isVerbose, "also print skipped checks"),
+	}
+	listed := []string{
+		checkHeading, clusterHeading, "framework", "dedicated-head", "rank", "nnodes", "job-id", "interface",
+		"log-dir", "temp-dir", "config", "gpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
+	}
 	for _, name := range frameworkNames() {
-		headings = append(headings, frameworkHeading(name))
+		listed = append(listed, frameworkHeading(name))
 	}
 	return e.completeCheckCommand(cli.Command{
 		Name: "doctor", Usage: "check launch, nodes and file system before a large job",
-		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] " +
-			"[-- driver]   (this node alone)",
+		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\n" +
+			"bringupd doctor [flags] [-- driver]   (this node alone)",
 		Description: "Give the flags of the job, and its driver, which is not started but examined for its " +
 			"MPI library. Node 0 prints one report for all nodes to standard output, most severe findings " +
-			"first; its first line is a summary. " +
-			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if " +
-			"that is unknown, " +
-			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of " +
-			"earlier runs without removing them.",
-	}, headings, []string{
-		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
-	}, e.runDoctor)
+			"first; its first line is a summary. Exits with 0 if everything passed, 1 if there are warnings, " +
+			"2 if the job would fail, 3 if that is unknown, and 64, 65 or 66 as described by bringupd help " +
+			"codes. It leaves no files, and lists those of earlier runs without removing them.",
+	}, own, listed, e.runDoctor)
 }
 
 // runDoctor examines the launch. Its exit code is that of a monitoring plugin.
@@ -58,7 +61,8 @@ func (e doctorCmd) runDoctor() error {
 		return err
 	}
 	var code int
-	if e.runUntilSignal(func(ctx context.Context) { code, err = doctor.Run(ctx, cfg, e.showReport) }) {
+	show := func(report doctor.Report) error { return e.writeReport(report, report.FormatText(e.isVerbose)) }
+	if e.runUntilSignal(func(ctx context.Context) { code, err = doctor.Run(ctx, cfg, show) }) {
 		e.exitCode = code
 		return err
 	}
@@ -128,7 +132,7 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 	case launch.InShell:
 		cfg.AloneReason = launch
 	case !launcher.IsReportingTask(os.LookupEnv, processAncestry):
-		e.exitCode = health.OutcomeOfKind(health.Launch).Code
+		e.exitCode = codeOf(health.Launch)
 		return nil
 	default:
 		cfg.Mistake = launch
@@ -140,9 +144,4 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 		Job: "alone-" + time.Now().Format("20060102-150405-") + rand.Text()[:4],
 	}
 	return err
-}
-
-// showReport writes the report as JSON or as text.
-func (e doctorCmd) showReport(report doctor.Report) error {
-	return e.writeReport(report, report.FormatText(e.isVerbose))
 }

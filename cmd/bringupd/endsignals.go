@@ -33,7 +33,7 @@ func (e *signalError) exitCode() int {
 	if e.sig == os.Interrupt {
 		kind = health.Interrupted
 	}
-	return health.OutcomeOfKind(kind).Code
+	return codeOf(kind)
 }
 
 func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
@@ -65,7 +65,7 @@ func (inv *invocation) withTimeout(limit time.Duration, do func(ctx context.Cont
 		err := do(ctx)
 		if err != nil && context.Cause(ctx) == errWaitTimeout {
 			inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(limit))
-			inv.exitCode = health.OutcomeOfKind(health.DeadlinePassed).Code
+			inv.exitCode = codeOf(health.DeadlinePassed)
 			return nil
 		}
 		return err

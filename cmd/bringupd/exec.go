@@ -35,15 +35,15 @@ func (inv *invocation) execCommand() *cli.Command {
 	e := &execCmd{invocation: inv}
 	own := config.List{
 		config.NewWordList("node", "NODE", &e.nodeNames,
-			"node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(config.SourceVariable),
+			"node, by its index or host name (repeatable)").WithoutVariable(),
+		config.NewSwitch("all", &e.allNodes, "all nodes").WithoutVariable(),
 		config.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords,
 			"the nodes of a role, or of an instance of it, such as judge.1, with its variables "+
-				"(repeatable)").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(config.SourceVariable),
+				"(repeatable)").WithoutVariable(),
+		config.NewSwitch("head", &e.onHead, "the head (default)").WithoutVariable(),
 		config.NewWordList("env", "NAME[=VALUE]", &e.variables,
 			"environment variable for the command; without VALUE, its current value "+
-				"(repeatable)").ExcludeSources(config.SourceVariable),
+				"(repeatable)").WithoutVariable(),
 		e.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -114,7 +114,7 @@ func (e *execCmd) addRoles(ctx context.Context, run string, order *exec.Request)
 
 // reportAnswers reports failures with their nodes, and sets the exit code.
 func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
-	lost := health.OutcomeOfKind(health.PeerLost).Code
+	lost := codeOf(health.PeerLost)
 	for _, node := range answers {
 		code := node.Exit.Code
 		switch {

@@ -31,7 +31,7 @@ type runSelector struct {
 func (w *runSelector) newLogDirSetting() *config.Setting {
 	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir,
 		"log directory; without RUN its newest run is selected (default: bringupd-logs in the directory "+
-			"where the job was submitted)").ExcludeSources(config.SourceFile)
+			"where the job was submitted)").WithoutFile()
 	return w.logDirSetting
 }
 

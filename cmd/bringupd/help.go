@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -17,12 +16,13 @@ import (
 
 const (
 	helpWidth       = 80 // columns
-	flagColumnWidth = 28 // columns for the flag
+	flagColumnWidth = 26 // columns for the flag
 )
 
-// textFiles are the completion scripts, and the overview and the topics of "bringupd help".
+// textFiles are the completion scripts, and the overview, the topics and the templates of "bringupd
+// help".
 //
-//go:embed completion topics overview.txt
+//go:embed completion topics templates overview.txt
 var textFiles embed.FS
 
 // codesTopic is the topic that is generated from the table of exit codes.
@@ -88,38 +88,32 @@ func overviewText(app *cli.App) string {
 	return strings.Replace(string(text), "COMMANDS", b.String(), 1)
 }
 
-// helpText returns the help for a subcommand.
-func helpText(command *cli.Command) string {
+// fillTemplate fills one of the templates, which have the library's functions and those of helpText.
+func fillTemplate(name string, data any) string {
+	text, _ := textFiles.ReadFile("templates/" + name) // it is embedded
 	var b strings.Builder
-	b.WriteString(wrapText(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
-	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
-	if command.Description != "" {
-		b.WriteString("\n" + wrapText(command.Description, ""))
-	}
-	if flags := visibleSettings(command); len(flags) > 0 {
-		b.WriteString("\n" + wrapText(describeSources(flags), ""))
-		heading, hasFile := "", flags.FindSetting("config") != nil
-		for _, s := range flags {
-			if s.Category != heading {
-				heading = s.Category
-				fmt.Fprintf(&b, "\n%s:\n", heading)
-			}
-			text := s.HelpText()
-			if hasFile && s.HasEnvVariable() {
-				text = s.UsageText() // the variable follows from the name
-			} else if hasFile {
-				text += " (no variable)"
-			}
-			writeEntry(&b, s.HelpSyntax(), text)
-		}
-	}
+	cli.HelpPrinterCustom(&b, string(text), data, map[string]any{
+		"wrapAt": func() int { return helpWidth }, "settings": visibleSettings, "sources": describeSources,
+		"column": flagColumn, "meaning": flagMeaning,
+	})
 	return b.String()
 }
 
-// visibleSettings returns the flags of a subcommand without the hidden ones.
+// helpText returns the help for a subcommand.
+func helpText(command *cli.Command) string { return fillTemplate("command", command) }
+
+// exitCodeTable returns the table of exit codes.
+func exitCodeTable() string {
+	return fillTemplate(codesTopic, map[string]any{"Table": health.OutcomeTable(), "Title": codesTitle})
+}
+
+const codesTitle = "Exit codes: that of the driver if it ran and ended, or of the first rank that failed " +
+	"(128+n if signal n ended it); otherwise:"
+
+// visibleSettings returns the flags of a subcommand without those that help does not show.
 func visibleSettings(command *cli.Command) (all config.List) {
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*config.Setting); ours && !s.Hidden {
+		if s, is := flag.(*config.Setting); is && !s.Hidden && !s.IsUnlisted {
 			all = append(all, s)
 		}
 	}
@@ -138,43 +132,21 @@ func describeSources(flags config.List) string {
 	return "These flags can only be given on the command line."
 }
 
-// writeEntry writes a name, and its meaning beside it.
-func writeEntry(b *strings.Builder, name, meaning string) {
-	indent := strings.Repeat(" ", flagColumnWidth)
-	lines := wrapText(meaning, indent)
-	if len(name)+4 > flagColumnWidth {
-		fmt.Fprintf(b, "  %s\n%s", name, lines)
-		return
+// flagMeaning returns the usage of one of the flags. With a file, the variable follows from the name.
+func flagMeaning(flags config.List, s *config.Setting) string {
+	switch {
+	case flags.FindSetting("config") == nil:
+		return s.HelpText()
+	case s.HasEnvVariable():
+		return s.UsageText()
 	}
-	fmt.Fprintf(b, "  %-*s%s", flagColumnWidth-2, name, strings.TrimPrefix(lines, indent))
+	return s.UsageText() + " (no variable)"
 }
 
-// wrapText breaks a text into indented lines.
-func wrapText(text, indent string) string {
-	var b strings.Builder
-	line := indent
-	for word := range strings.FieldsSeq(text) {
-		if line != indent && utf8.RuneCountInString(line+" "+word) > helpWidth {
-			b.WriteString(line + "\n")
-			line = indent
-		}
-		if line != indent {
-			line += " "
-		}
-		line += word
+// flagColumn returns the column with a flag. A long flag has a line of its own.
+func flagColumn(flag string) string {
+	if len(flag)+2 > flagColumnWidth {
+		return flag + "\n" + strings.Repeat(" ", flagColumnWidth+2)
 	}
-	return b.String() + line + "\n"
-}
-
-// exitCodeTable returns the table of exit codes.
-func exitCodeTable() string {
-	var b strings.Builder
-	b.WriteString(wrapText(
-		"Exit codes: that of the driver if it ran and ended, or of the first rank that failed (128+n if "+
-			"signal n ended it); otherwise:", ""))
-	for _, o := range health.OutcomeTable() {
-		meaning := wrapText(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
-		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
-	}
-	return b.String()
+	return fmt.Sprintf("%-*s", flagColumnWidth, flag)
 }

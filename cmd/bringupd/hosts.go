@@ -19,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -31,70 +30,48 @@ const sshDaemonCommand = "hosts-daemon"
 type hostsCmd struct {
 	*localCmd
 	hostList, hostFile, sshCommand, remoteProgram string
-	exportedVars                                  []string
-	sessions                                      []*launch.SSHSession
-	spareCount                                    int // number of further daemons that need not start
-	// exit code of the first required daemon that has not started
-	failedCode int
+
+	exportedVars []string
+	sessions     []*launch.SSHSession
+	spareCount   int // number of further daemons that need not start
 }
 
 func (inv *invocation) hostsCommand() *cli.Command {
 	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, sshCommand: "ssh"}
 	own := config.AssignCategory("Hosts",
 		config.NewText("hosts", "LIST", &h.hostList,
-			"hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
-		config.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line"),
-		config.NewText("ssh", "COMMAND", &h.sshCommand, "ssh command with options; the host name is appended"),
+			"hosts, in the order of node indexes, for example a,me@b,node[01-04]").WithoutFile(),
+		config.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line").WithoutFile(),
+		config.NewText("ssh", "COMMAND", &h.sshCommand,
+			"ssh command with options; the host name is appended").WithoutFile(),
 		config.NewText("remote-program", "PATH", &h.remoteProgram,
-			"path of bringupd on the hosts (default: the same as here)"),
+			"path of bringupd on the hosts (default: the same as here)").WithoutFile(),
 		config.NewWordList("export", "NAME[=VALUE]", &h.exportedVars,
-			"environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
+			"environment variable for daemons and driver; without VALUE, its current value (repeatable)").WithoutFile(),
 	)
-	for _, s := range own {
-		s.ExcludeSources(config.SourceFile)
-	}
 	h.allSettings = append(own, h.opts.daemonSettings()...)
-	return &cli.Command{
+	return jobCommand(cli.Command{
 		Name: "hosts", Usage: "run a job on several machines over ssh, without a batch system",
-		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE " +
-			"[flags] -- driver [args]",
-		Flags: h.jobFlags(),
-		Action: func(c *cli.Context) error {
-			if err := rejectPositional(c); err != nil {
-				return err
+		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\n" +
+			"bringupd hosts --hostfile=FILE [flags] -- driver [args]",
+	}, h.jobFlags(), func() error {
+		defer func() {
+			for _, session := range h.sessions {
+				session.Close()
 			}
-			return h.launchOnHosts()
-		},
-	}
-}
-
-// launchOnHosts validates the configuration as a daemon would, so that a mistake is reported once,
-// and runs the job.
-func (h *hostsCmd) launchOnHosts() error {
-	driver, err := h.resolveForAllNodes()
-	if err != nil {
-		return err
-	}
-	if err := h.parseHosts(); err != nil {
-		return err
-	}
-	h.ensureRunName("hosts-")
-	return h.planOrRun(h.allSettings, h.opts, driver, func(cfg deps.Config, _ roles.DaemonRole) error {
-		if err := h.checkNameUnused(cfg); err != nil {
-			return err
-		}
-		return h.runRemoteDaemons(cfg)
+		}()
+		return h.launch("hosts-", h.parseHosts, h.addSessions)
 	})
 }
 
-// parseHosts determines the hosts.
+// parseHosts determines the hosts and the variables for them.
 func (h *hostsCmd) parseHosts() (err error) {
-	slots := false
+	hosts, slots := []string(nil), false
 	switch {
 	case (h.hostList == "") == (h.hostFile == ""):
 		return usageErrorf("cannot determine the hosts: give one of --hosts=a,b,c and --hostfile=FILE")
 	case h.hostList != "":
-		if h.opts.overrides.Hosts, err = launch.ParseHosts(h.hostList); err != nil {
+		if hosts, err = launch.ParseHosts(h.hostList); err != nil {
 			return usageErrorf("cannot use --hosts=%s: %v", config.EscapeLineEnds(h.hostList), err)
 		}
 	default:
@@ -102,63 +79,55 @@ func (h *hostsCmd) parseHosts() (err error) {
 		if err != nil {
 			return err
 		}
-		if h.opts.overrides.Hosts, slots, err = launch.ReadHosts(h.hostFile, string(text)); err != nil {
+		if hosts, slots, err = launch.ReadHosts(h.hostFile, string(text)); err != nil {
 			return usageErrorf("%v", err)
 		}
 	}
 	if slots {
 		h.printMessage("ignoring the slots in %s: each host has one daemon", h.hostFile)
 	}
-	if h.nodeCount = len(h.opts.overrides.Hosts); h.nodeCount == 0 || h.nodeCount > maxLocalDaemons {
+	h.opts.overrides.Hosts, h.nodeCount = hosts, len(hosts)
+	if h.nodeCount == 0 || h.nodeCount > maxLocalDaemons {
 		return usageErrorf("cannot start %d daemons: name 1 to %d hosts", h.nodeCount, maxLocalDaemons)
+	}
+	if h.exportedVars, err = config.ResolveVariables("export", h.exportedVars); err != nil {
+		return usageErrorf("%v", err)
 	}
 	return nil
 }
 
-// runRemoteDaemons starts a daemon on each host, and returns the job's exit code.
-func (h *hostsCmd) runRemoteDaemons(cfg deps.Config) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot find this program: %v", err)
-	}
-	h.remoteProgram, h.spareCount = cmp.Or(h.remoteProgram, self), len(h.opts.overrides.Hosts)-cfg.Team.ForSize(len(h.opts.overrides.Hosts)).Min
+// addSessions adds an ssh to each host, which runs the daemon there.
+func (h *hostsCmd) addSessions(cfg deps.Config, self string) error {
+	h.remoteProgram = cmp.Or(h.remoteProgram, self)
+	h.spareCount = h.nodeCount - cfg.Team.ForSize(h.nodeCount).Min
+	h.job.OnExit = h.handleSSHEnd
+	h.job.SendSignal = func(node int, _ process.Handle, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
 	order, err := h.newDaemonSpec(cfg)
 	if err != nil {
 		return err
 	}
-	h.setUpOutput()
-	job := h.newJob(h.handleSSHEnd)
-	job.SendSignal = func(node int, _ process.Handle, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
-	defer func() {
-		for _, tether := range h.sessions {
-			tether.Close()
-		}
-	}()
 	for node, destination := range h.opts.overrides.Hosts {
 		mine := order
 		mine.Args = append([]string{"run", "--rank=" + strconv.Itoa(node)}, order.Args...)
-		tether, stdin, err := launch.NewSSHSession(mine, h.outputOf(node, true))
+		session, err := launch.NewSSHSession(mine, h.outputOf(node, true))
 		if err != nil {
 			return err
 		}
-		defer func() { _ = stdin.Close() }()
-		h.sessions = append(h.sessions, tether)
-		job.Specs = append(job.Specs, process.Spec{
-			Name: "ssh to " + destination, Argv: h.sshArgv(destination), Env: os.Environ(), Stdin: stdin, Stdout: h.outputOf(node, false), Stderr: tether,
+		h.sessions = append(h.sessions, session)
+		h.job.Specs = append(h.job.Specs, process.Spec{
+			Name: "ssh to " + destination, Argv: h.sshArgv(destination), Env: os.Environ(),
+			Stdin: session.Stdin, Stdout: h.outputOf(node, false), Stderr: session,
 		})
 	}
-	exits, err := job.Run()
-	if exits != nil {
-		h.exitCode = cmp.Or(h.failedCode, launch.ExitCode(exits))
-	}
-	return err
+	return nil
 }
 
 // sshArgv returns the command that reaches a host. The user's own options come first, because ssh
 // uses the first value of an option (ssh_config(5)).
 func (h *hostsCmd) sshArgv(destination string) []string {
 	return slices.Concat(strings.Fields(h.sshCommand), []string{
-		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
+		"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
 		destination, "exec " + textutil.QuoteShellWord(h.remoteProgram) + " " + sshDaemonCommand,
 	})
 }
@@ -170,27 +139,22 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 	if order.Dir, err = os.Getwd(); err != nil {
 		return order, fmt.Errorf("cannot find this directory: %v", err)
 	}
-	order.Args = []string{"--launched-on=" + strings.Join(h.opts.overrides.Hosts, ","), "--role=auto", "--job-id=" + h.opts.overrides.JobID, "--log-dir=" + cfg.LogDir}
-	own := []string{"hosts", "hostfile", "ssh", "remote-program", "export", "role", "rank", "job-id", "log-dir", "config"}
+	own := []string{
+		"hosts", "hostfile", "ssh", "remote-program", "export", "role", "rank", "job-id", "log-dir", "config",
+	}
+	order.Args = append([]string{
+		"--launched-on=" + strings.Join(h.opts.overrides.Hosts, ","), "--role=auto",
+		"--job-id=" + h.opts.overrides.JobID, "--log-dir=" + cfg.LogDir,
+	}, h.givenFlags([]config.Source{config.SourceFlag, config.SourceFile}, own...)...)
 	for _, s := range h.allSettings {
-		switch {
-		case s.Source == config.SourceDefault || s.Source == config.SourceCommand || slices.Contains(own, s.Name):
-		case s.Source == config.SourceVariable:
+		if s.Source == config.SourceVariable && !slices.Contains(own, s.Name) {
 			order.Env = append(order.Env, s.EnvVariable()+"="+strings.Join(s.RawValues, "\n"))
-		default:
-			for _, value := range s.RawValues {
-				order.Args = append(order.Args, "--"+s.Name+"="+value)
-			}
 		}
 	}
 	if len(cfg.Driver) > 0 {
 		order.Args = append(append(order.Args, "--"), cfg.Driver...)
 	}
-	exported, err := config.ResolveVariables("export", h.exportedVars)
-	if err != nil {
-		return order, usageErrorf("%v", err)
-	}
-	order.Env = append(order.Env, exported...)
+	order.Env = append(order.Env, h.exportedVars...)
 	return order, nil
 }
 
@@ -199,28 +163,20 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 // signal and the launch has failed, unless there are enough spares.
 func (h *hostsCmd) handleSSHEnd(node int, child process.Handle) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
-	tether, host := h.sessions[node], h.opts.overrides.Hosts[node]
+	session, host := h.sessions[node], h.opts.overrides.Hosts[node]
 	reason := "it printed nothing"
 	if lines := child.LastLines(); len(lines) > 0 {
 		reason = textutil.SingleLine(lines[len(lines)-1], 200)
 	}
 	switch {
-	case tether.HasStarted() && exit.Signal == 0 && (exit.Code != 255 || tether.HasExited255()):
+	case session.HasStarted() && exit.Signal == 0 && (exit.Code != 255 || session.HasExited255()):
 		return h.handleDaemonEnd(node, child)
-	case tether.HasStarted():
+	case session.HasStarted():
 		h.printMessage("lost the ssh connection to %s: %s", host, reason)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
-	case exit.Code == 255:
-		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		reason = fmt.Sprintf(
-			"cannot reach %s: %s; try: %s",
-			host, reason, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
-		h.printMessage("%s", reason)
-	case exit.Code == 127 || exit.Code == 126:
-		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		reason = fmt.Sprintf(
-			"cannot find bringupd on %s: %s; install it there at %s, or give --remote-program",
-			host, reason, h.remoteProgram)
+	case exit.Code == 255 || exit.Code == 127 || exit.Code == 126:
+		reason = h.explainSSHCode(exit.Code, host, reason)
+		exit.Code = codeOf(health.Launch)
 		h.printMessage("%s", reason)
 	default: // the daemon has reported it itself
 		reason = fmt.Sprintf("cannot start on %s: %s", host, reason)
@@ -237,9 +193,21 @@ func (h *hostsCmd) handleSSHEnd(node int, child process.Handle) (exit process.Ex
 	return exit, syscall.SIGTERM
 }
 
+// explainSSHCode explains an exit code of ssh before the daemon has started.
+func (h *hostsCmd) explainSSHCode(code int, host, reason string) string {
+	if code != 255 {
+		return fmt.Sprintf("cannot find bringupd on %s: %s; install it there at %s, or give --remote-program",
+			host, reason, h.remoteProgram)
+	}
+	try := append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")
+	return fmt.Sprintf("cannot reach %s: %s; try: %s", host, reason, textutil.FormatCommand(try...))
+}
+
 // prepareSSHDaemon replaces the arguments and streams of a daemon that ssh has started by those in
 // its specification.
-func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (args []string, all <-chan os.Signal, in *os.File, end func(code int), err error) {
+func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (
+	args []string, all <-chan os.Signal, in *os.File, end func(code int), err error,
+) {
 	t, err := launch.ReadDaemonSpec(files.In, files.Err)
 	if err == nil {
 		err = t.ApplyTo(programVersion())

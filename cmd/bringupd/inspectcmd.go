@@ -31,40 +31,29 @@ type nodeCheckCmd struct {
 // a prolog.
 const manualCheckTimeout = 10 * time.Second
 
-// newNodeCheckCmd returns a command with all settings of a daemon, which a file for jobs may
-// contain, and two of its own.
-func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeCheckCmd {
+// newNodeCheckCmd returns a command with all settings of a daemon, which a file for jobs may contain,
+// and some of its own, which override a job's of that name.
+func (inv *invocation) newNodeCheckCmd() *nodeCheckCmd {
 	l := &nodeCheckCmd{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = manualCheckTimeout
-	l.allSettings = slices.DeleteFunc(l.opts.daemonSettings(), func(s *config.Setting) bool { return s.Name == "verbose" })
-	own := config.AssignCategory(outputHeading, config.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(config.SourceVariable), config.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(config.SourceVariable))
-	l.allSettings = append(l.allSettings, own...)
-	l.allSettings = append(l.allSettings, config.AssignCategory(checkHeading, config.NewRemoved("active", "WORD", "for the GPUs, "+
-		"give --active-check with dcgmi diag, see docs/checks.md; for the network, run nccl-tests "+
-		"or perftest, see docs/doctor.md").ExcludeSources(config.SourceVariable, config.SourceFile))...)
 	return l
 }
 
-// unlistedFlag is a flag of bringupd run that a subcommand accepts, and that has no effect there. It
-// is not in the subcommand's help.
-type unlistedFlag struct{ *config.Setting }
-
 // completeCheckCommand completes such a subcommand. It accepts all flags of a job, and its help
-// lists those of the given categories and names. A flag of its own overrides a job's of that name.
-func (l *nodeCheckCmd) completeCheckCommand(command cli.Command, categories, names []string, run func() error) *cli.Command {
-	completed := l.completeCommand(command, l.allSettings, func([]string) error { return run() })
-	completed.Flags = nil
-	for at, s := range l.allSettings {
-		switch {
-		case l.allSettings[at+1:].FindSetting(s.Name) != nil: // overridden
-		case s.Hidden || slices.Contains(categories, s.Category) || slices.Contains(names, s.Name):
-			completed.Flags = append(completed.Flags, s)
-		default:
-			completed.Flags = append(completed.Flags, unlistedFlag{s})
+// lists its own and those of the given headings and names.
+func (l *nodeCheckCmd) completeCheckCommand(
+	command cli.Command, own config.List, listed []string, run func() error,
+) *cli.Command {
+	for _, s := range l.opts.daemonSettings() {
+		if own.FindSetting(s.Name) == nil {
+			s.IsUnlisted = !slices.Contains(listed, s.Category) && !slices.Contains(listed, s.Name)
+			l.allSettings = append(l.allSettings, s)
 		}
 	}
-	completed.Description += " All flags of bringupd run are accepted; those that are not listed here have no effect."
-	return completed
+	own = config.FlagsOnly(config.AssignCategory(outputHeading, own...)...)
+	l.allSettings = slices.Concat(l.allSettings, own, removedSettings(command.Name))
+	command.Description += " All flags of bringupd run are accepted; those that are not listed here have no effect."
+	return l.completeCommand(command, l.allSettings, func([]string) error { return run() })
 }
 
 // runUntilSignal calls do until it returns or a signal ends it, and reports whether it has returned

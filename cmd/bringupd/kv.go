@@ -34,12 +34,12 @@ func (inv *invocation) kvCommand() *cli.Command {
 	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
 	own := config.List{
 		config.NewDuration("timeout", &k.timeout,
-			"how long get and fence wait; 0: forever").ExcludeSources(config.SourceVariable),
+			"how long get and fence wait; 0: forever").WithoutVariable(),
 		config.NewText("owner", "RANK", &k.ownerRank,
-			"get: rank that has put the value (default: any)").ExcludeSources(config.SourceVariable),
+			"get: rank that has put the value (default: any)").WithoutVariable(),
 		config.NewSwitch("collect", &k.collectData,
 			"fence: send all values to every node, for ranks that need most of "+
-				"them").ExcludeSources(config.SourceVariable),
+				"them").WithoutVariable(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
@@ -100,7 +100,7 @@ func (k *kvCmd) runKV(args []string) error {
 		return usageErrorf("%v", err)
 	}
 	k.printMessage("%v", err)
-	k.exitCode = health.OutcomeOfKind(kind).Code
+	k.exitCode = codeOf(kind)
 	return nil
 }
 

@@ -16,10 +16,9 @@ func (inv *invocation) listCommand() *cli.Command {
 	asJSON := false
 	own := config.List{
 		which.newLogDirSetting(),
-		config.NewRemoved("since", "TIME", "select by ended_at of bringupd list --json").
-			ExcludeSources(config.SourceVariable),
-		config.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("json", &asJSON, "print JSON").WithoutVariable(),
 	}
+	own = append(own, removedSettings("list")...)
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",

@@ -29,9 +29,9 @@ func (inv *invocation) logsCommand() *cli.Command {
 	r := &logsCmd{invocation: inv}
 	own := config.List{
 		config.NewSwitch("follow", &r.followLogs,
-			"follow the log until the run ends").ExcludeSources(config.SourceVariable).WithShortName("f"),
+			"follow the log until the run ends").WithoutVariable().WithShortName("f"),
 		config.NewSwitch("raw", &r.rawOutput,
-			"do not escape control characters on a terminal").ExcludeSources(config.SourceVariable),
+			"do not escape control characters on a terminal").WithoutVariable(),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{

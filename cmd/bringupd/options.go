@@ -57,6 +57,8 @@ const (
 	outputHeading = "Output"
 	launchHeading = "Launch"
 	runHeading    = "Selection of the run"
+
+	clusterHeading = "With --framework=ray or dask"
 )
 
 // daemonSettings returns all settings of a daemon. The most used ones come first.
@@ -65,14 +67,14 @@ func (o *options) daemonSettings() config.List {
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
-	all = append(all, config.AssignCategory("With --framework=ray or dask",
+	all = append(all, config.AssignCategory(clusterHeading,
 		config.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16,
 			"port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
 		config.NewChoice("framework-auth", []string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
 			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as "+
 				"set by RAY_AUTH_MODE), off (anyone)"),
 	)...)
-	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags...))
+	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings("run"))
 }
 
 // commonSettings returns the settings that most jobs use. The numbers of nodes and ranks have no
@@ -83,13 +85,13 @@ func (o *options) commonSettings() config.List {
 		frameworkSetting(&o.framework),
 		ranksPerNodeSetting(&w.PerNode,
 			"run the driver as ranks on every node: a number per node, or one per gpu, numa (NUMA node) or "+
-				"core").ExcludeSources(config.SourceVariable),
+				"core").WithoutVariable(),
 		config.NewNumber("ranks", &w.Total, 1, math.MaxInt32,
 			"run the driver as this number of ranks in total, placed node by node: one per GPU, or one per "+
-				"core without GPUs").ExcludeSources(config.SourceVariable),
+				"core without GPUs").WithoutVariable(),
 		nodeRangeSetting("nnodes", &o.cfg.Team,
 			"number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
-				"without a launcher, the number of daemons)").ExcludeSources(config.SourceVariable),
+				"without a launcher, the number of daemons)").WithoutVariable(),
 		config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16,
 			"GPUs required on each node (default: as reported by the launcher)"),
 		config.NewText("log-dir", "DIR", &o.cfg.LogDir,
@@ -97,11 +99,11 @@ func (o *options) commonSettings() config.List {
 				"in the directory where the job was submitted)"),
 		config.NewText("config", "FILE", &o.configFile,
 			"YAML file with settings, named like the flags, and the driver as a "+
-				"list").ExcludeSources(config.SourceFile),
+				"list").WithoutFile(),
 		config.NewDuration("deadline", &o.cfg.Times.Deadline,
 			"maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
 		config.NewSwitch("dry-run", &o.dryRun,
-			"print the configuration, and do nothing").ExcludeSources(config.SourceFile),
+			"print the configuration, and do nothing").WithoutFile(),
 		config.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
 }
@@ -165,11 +167,11 @@ func (o *options) nodeSettings() config.List {
 					"of its own)"),
 			config.NewText("step", "NAME", &o.cfg.Roles.Step,
 				"further job step of the run, to which this daemon "+
-					"belongs").ExcludeSources(config.SourceVariable, config.SourceFile),
+					"belongs").WithoutVariable().WithoutFile(),
 			runNameSetting("job-id", &o.overrides.JobID,
 				"name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			config.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32,
-				"index of this node, if there is no launcher").ExcludeSources(config.SourceVariable, config.SourceFile),
+				"index of this node, if there is no launcher").WithoutVariable().WithoutFile(),
 			config.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },
 				"network interface for other nodes: a name (ib0), a pattern (ib*) or a subnet "+
 					"(10.1.0.0/16), or several, the preferred one first (default: that of the route to the "+
@@ -177,11 +179,8 @@ func (o *options) nodeSettings() config.List {
 			config.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline),
 				"TCP connections from workers to the head: auto (heartbeat files if they fail), on "+
 					"(required), or off (heartbeat files only)"),
-			config.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
-			config.NewValue("launched-on", "LIST", &o.overrides.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
-				func(hosts []string) any { return strings.Join(hosts, ",") }, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
-			config.NewNumber("launched-of", &o.localSize, 1, maxLocalDaemons, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
 		),
+		o.launchedSettings(),
 		config.AssignCategory("Logging and metrics",
 			config.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat,
 				"format of messages on standard error: console or json"),
@@ -191,4 +190,19 @@ func (o *options) nodeSettings() config.List {
 					"there and removes it at its end"),
 		),
 	)
+}
+
+// launchedSettings returns the hidden settings that "bringupd local" and "bringupd hosts" give.
+func (o *options) launchedSettings() config.List {
+	hosts := config.NewValue("launched-on", "LIST", &o.overrides.Hosts,
+		func(list string) ([]string, error) { return strings.Split(list, ","), nil },
+		func(hosts []string) any { return strings.Join(hosts, ",") }, "")
+	all := config.FlagsOnly(
+		config.NewSwitch("launched-locally", &o.overrides.Local, ""), hosts,
+		config.NewNumber("launched-of", &o.localSize, 1, maxLocalDaemons, ""),
+	)
+	for _, s := range all {
+		s.Hidden = true
+	}
+	return all
 }

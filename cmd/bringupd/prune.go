@@ -30,9 +30,9 @@ func (inv *invocation) pruneCommand() *cli.Command {
 				return nil
 			}
 			return textutil.FlagDuration(age)
-		}, "keep runs that ended less than this time ago: 30d or 36h").ExcludeSources(config.SourceVariable),
+		}, "keep runs that ended less than this time ago: 30d or 36h").WithoutVariable(),
 		config.NewSwitch("dry-run", &p.dryRun,
-			"only print what would be removed").ExcludeSources(config.SourceVariable),
+			"only print what would be removed").WithoutVariable(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",

@@ -33,12 +33,12 @@ func (inv *invocation) rankCommand() *cli.Command {
 	own := config.AssignCategory("Environment and binding",
 		variablesSetting("env", &b.variables,
 			"environment variable of the rank; overrides all others except BRINGUPD_…; an empty value "+
-				"removes it (repeatable)").ExcludeSources(config.SourceVariable),
+				"removes it (repeatable)").WithoutVariable(),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
 		config.NewSwitch("allow-launcher", &b.allowLauncher,
 			"accept torchrun or a similar program, which starts processes only on its own node, as the app"),
 	)
-	own = append(own, removedSettings(nvmlFlag, bindStrictFlag)...)
+	own = append(own, removedSettings("rank")...)
 	return inv.completeCommand(cli.Command{
 		Name: "rank", Usage: "set up a process that srun or mpirun started as a rank",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
@@ -115,6 +115,6 @@ func (b *rankCmd) checkAffinity(rank launcher.StartedRank, differences []string,
 	if !b.resources.IsStrict || len(differences) == 0 {
 		return nil
 	}
-	b.exitCode = health.OutcomeOfKind(health.CheckFailed).Code
+	b.exitCode = codeOf(health.CheckFailed)
 	return restore()
 }

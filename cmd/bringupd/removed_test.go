@@ -7,7 +7,7 @@ import (
 
 // TestRefusesRemovedFlags gives each removed flag by the command line, a variable and the file.
 func TestRefusesRemovedFlags(t *testing.T) {
-	for _, flag := range removedRunFlags {
+	for _, flag := range removedFrom("run") {
 		says := "this flag was removed: " + flag.instead
 		argument, value := "--"+flag.name, "true"
 		if flag.shape != "" {

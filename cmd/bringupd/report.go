@@ -31,13 +31,11 @@ func (inv *invocation) reportCommand() *cli.Command {
 	r.outputSetting = config.NewText("output", "FILE", &r.outputPath,
 		"output file (-o for short); - is standard output, the default of json").WithShortName("o")
 	own := config.List{
-		r.outputSetting.ExcludeSources(config.SourceVariable),
-		r.formatSetting().ExcludeSources(config.SourceVariable),
-		config.NewRemoved("compare", "DIR",
-			"run bringupd report --format=json for each of the two runs, and compare these by jq or "+
-				"diff").ExcludeSources(config.SourceVariable),
+		r.outputSetting.WithoutVariable(),
+		r.formatSetting().WithoutVariable(),
 		r.selector.newLogDirSetting(),
 	}
+	own = append(own, removedSettings("report")...)
 	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "write a report of a run, with the cause of its failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest " +
@@ -48,21 +46,16 @@ func (inv *invocation) reportCommand() *cli.Command {
 	}, config.AssignCategory(outputHeading, own...), r.runReport)
 }
 
-// removedFormats has the formats that this release no longer has, and what replaces each.
-var removedFormats = map[string]string{
-	"text": "bringupd status RUN shows a run on a terminal, and --format=json has the rest",
-	"md":   "attach the page, or give --format=json", "chrome-trace": "the page has the timeline, and " +
-		"--format=json its times",
-}
-
 // formatSetting returns the setting --format.
 func (r *reportCmd) formatSetting() *config.Setting {
 	formats := []string{string(report.FormatHTML), string(report.FormatJSON)}
 	s := config.NewChoice("format", formats, &r.formatName, "html, or json for programs")
 	accept := s.SetValue
 	s.SetValue = func(value string) error {
-		if instead := removedFormats[value]; instead != "" {
-			return errors.New("this format was removed: " + instead)
+		for _, removed := range removedFrom(removedFormat) {
+			if removed.name == value {
+				return errors.New("this format was removed: " + removed.instead)
+			}
 		}
 		return accept(value)
 	}

@@ -53,7 +53,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 				"ends"),
 		config.NewSwitch("json", &query.AsJSON, "print JSON"))...)
 	for _, s := range own {
-		s.ExcludeSources(config.SourceVariable, config.SourceFile)
+		s.WithoutVariable().WithoutFile()
 	}
 	own = append(own, config.AssignCategory("A run", which.newLogDirSetting())...)
 	return inv.completeCommand(cli.Command{

@@ -21,30 +21,49 @@ import (
 func (inv *invocation) runCommand() *cli.Command {
 	opts := newOptions()
 	all := opts.daemonSettings()
-	return &cli.Command{
+	return jobCommand(cli.Command{
 		Name: "run", Usage: "run this node's daemon, under srun (default subcommand)",
 		UsageText: "srun --kill-on-bad-exit=1 --wait=0 bringupd [flags] -- driver [args]",
-		Flags:     all.CLIFlags(),
-		Action: func(c *cli.Context) error {
-			if err := rejectPositional(c); err != nil {
-				return err
-			}
-			driver, err := all.ResolveAll(os.LookupEnv, inv.readUserFile, opts.cfg.Roles.Blocks()...)
-			if err != nil {
-				return err
-			}
-			return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.DaemonRole) error {
-				if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
-					need := process.ResourceNeeds{Files: minDaemonFiles + uint64(id.Size)}
-					if err := checkLimits(need, id.Host); err != nil {
-						return err
-					}
+	}, all, func() error {
+		driver, err := inv.resolveJob(all, opts)
+		if err != nil {
+			return err
+		}
+		return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.DaemonRole) error {
+			if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
+				need := process.ResourceNeeds{Files: minDaemonFiles + uint64(id.Size)}
+				if err := checkLimits(need, id.Host); err != nil {
+					return err
 				}
-				inv.exitCode = restart.Run(context.Background(), cfg, role, daemon.Run)
-				return nil
-			})
-		},
+			}
+			inv.exitCode = restart.Run(context.Background(), cfg, role, daemon.Run)
+			return nil
+		})
+	})
+}
+
+// jobCommand completes a subcommand that runs a job. Its driver is after "--".
+func jobCommand(c cli.Command, all config.List, start func() error) *cli.Command {
+	c.Flags = all.CLIFlags()
+	c.Action = func(ctx *cli.Context) error {
+		switch first := ctx.Args().First(); {
+		case first == "":
+			return start()
+		case ctx.App.Command(first) != nil:
+			return usageErrorf("cannot use %q here: the subcommand comes first, for example: bringupd %s [flags]",
+				first, first)
+		default:
+			return usageErrorf(
+				"cannot use %q: give the driver and its arguments after --, for example: bringupd [flags] -- %s%s",
+				first, first, config.SuggestNearest("subcommand ", first, commandNames(ctx.App)))
+		}
 	}
+	return &c
+}
+
+// resolveJob resolves the settings of a job, and returns the driver in the configuration file.
+func (inv *invocation) resolveJob(all config.List, opts *options) (driver []string, err error) {
+	return all.ResolveAll(os.LookupEnv, inv.readUserFile, opts.cfg.Roles.Blocks()...)
 }
 
 // minDaemonFiles is the number of files that a daemon needs, without the connections of a head.
@@ -61,7 +80,8 @@ func startsDaemon(args []string) bool {
 	if slices.ContainsFunc(own, func(arg string) bool { return isHelpFlag(arg) || slices.Contains(others, arg) }) {
 		return false
 	}
-	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", sshDaemonCommand}, own[1])
+	return len(own) < 2 || strings.HasPrefix(own[1], "-") ||
+		slices.Contains([]string{"run", "local", sshDaemonCommand}, own[1])
 }
 
 // checkLimits returns an error if a limit of this process is lower than needed.
@@ -75,7 +95,9 @@ func checkLimits(need process.ResourceNeeds, host string) error {
 
 // planOrRun validates the configuration. It prints the plan if that is requested, and otherwise
 // calls run.
-func (inv *invocation) planOrRun(all config.List, o *options, driver []string, run func(deps.Config, roles.DaemonRole) error) error {
+func (inv *invocation) planOrRun(
+	all config.List, o *options, driver []string, run func(deps.Config, roles.DaemonRole) error,
+) error {
 	inv.logsJSON = o.logFormat == jsonFormat
 	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {

@@ -48,13 +48,13 @@ func (inv *invocation) whyCommand() *cli.Command {
 	own := config.List{
 		a.selector.newLogDirSetting(),
 		config.NewWordList("node", "NODE", &a.nodeNames,
-			"only this node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
+			"only this node, by its index or host name (repeatable)").WithoutVariable(),
 		config.NewText("instance", "NAME", &a.instance,
-			"only the processes of this instance of a role, such as trainer.0").ExcludeSources(config.SourceVariable),
+			"only the processes of this instance of a role, such as trainer.0").WithoutVariable(),
 		config.NewSwitch("stacks", &a.readStacks,
 			"also show stacks, by py-spy for Python and gdb for other programs, if "+
-				"installed").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(config.SourceVariable),
+				"installed").WithoutVariable(),
+		config.NewSwitch("json", &a.asJSON, "print JSON").WithoutVariable(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "why", Usage: "show what the processes of a running job do, to explain a hang",
@@ -96,7 +96,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	case errors.Is(err, exec.ErrRefused):
 		return usageErrorf("%v", err)
 	case err != nil:
-		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
+		a.exitCode = codeOf(health.PeerLost)
 		a.printMessage(
 			"cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: "+
 				"see bringupd status", run.Name(), err)
@@ -116,7 +116,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 
 func (a *whyCmd) showDiagnosis(snapshot exec.Diagnosis, roles []timeline.RoleStatus) error {
 	if len(snapshot.Unreachable) > 0 {
-		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
+		a.exitCode = codeOf(health.PeerLost)
 	}
 	if a.asJSON {
 		return writeJSON(a.streams.Out, struct {
@@ -135,9 +135,9 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 	var instance string
 	all := config.List{
 		config.NewText("instance", "NAME", &instance,
-			"only the processes of this instance").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(config.SourceVariable),
-		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(config.SourceVariable),
+			"only the processes of this instance").WithoutVariable(),
+		config.NewSwitch("stacks", &stacks, "also read stacks").WithoutVariable(),
+		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").WithoutVariable(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",

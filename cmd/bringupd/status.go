@@ -35,16 +35,16 @@ func (inv *invocation) statusCommand() *cli.Command {
 		s.selector.newLogDirSetting(),
 		config.NewSwitch("watch", &s.keepWatching,
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
-				"changes").ExcludeSources(config.SourceVariable).WithShortName("w"),
+				"changes").WithoutVariable().WithShortName("w"),
 		config.NewDuration("timeout", &s.timeout,
 			"with --watch: end with 124 if the run has not ended by then; 0: "+
-				"never").ExcludeSources(config.SourceVariable),
+				"never").WithoutVariable(),
 		loopbackSetting("serve", &s.serveAddress,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
-				"for ssh -L; with port 0 the kernel picks one").ExcludeSources(config.SourceVariable),
+				"for ssh -L; with port 0 the kernel picks one").WithoutVariable(),
 		config.NewSwitch("json", &s.asJSON,
-			"print JSON; with --watch, one line for each change").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(config.SourceVariable).WithShortName("v"),
+			"print JSON; with --watch, one line for each change").WithoutVariable(),
+		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").WithoutVariable().WithShortName("v"),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",

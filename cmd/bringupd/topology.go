@@ -42,8 +42,8 @@ func (s *topologyCmd) newSettings() config.List {
 	bind := bindSetting(&s.resources, "what each rank is bound to")
 	return slices.Concat(
 		config.AssignCategory("Ranks", perNode, bind),
-		removedSettings(nvmlFlag),
-		config.AssignCategory(outputHeading, config.NewSwitch("json", &s.asJSON, "print JSON").ExcludeSources(config.SourceVariable)),
+		removedSettings("topology"),
+		config.AssignCategory(outputHeading, config.NewSwitch("json", &s.asJSON, "print JSON").WithoutVariable()),
 	)
 }
 

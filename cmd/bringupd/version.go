@@ -23,7 +23,7 @@ func programVersion() string {
 func (inv *invocation) versionCommand() *cli.Command {
 	asJSON := false
 	own := config.AssignCategory(outputHeading, config.NewSwitch("json", &asJSON,
-		"print JSON, with build information").ExcludeSources(config.SourceVariable))
+		"print JSON, with build information").WithoutVariable())
 	return inv.completeCommand(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
 		if !asJSON {
 			_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())

@@ -18,9 +18,9 @@ func (inv *invocation) waitCommand() *cli.Command {
 	own := config.List{
 		config.NewChoice("for", runs.Goals(), &goal,
 			"up: until the gate is open and the driver starts; end: until the run has "+
-				"ended").ExcludeSources(config.SourceVariable),
+				"ended").WithoutVariable(),
 		config.NewDuration("timeout", &timeout,
-			"end with 124 after this time; 0: never").ExcludeSources(config.SourceVariable),
+			"end with 124 after this time; 0: never").WithoutVariable(),
 		which.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -42,7 +42,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 			}
 			inv.printMessage("run %s: %s", last.Run, last.Summary())
 			if inv.exitCode = runs.Goal(goal).ExitCode(last); last.Silent {
-				inv.exitCode = health.OutcomeOfKind(health.PeerLost).Code
+				inv.exitCode = codeOf(health.PeerLost)
 				inv.printMessage(
 					"cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
 			}

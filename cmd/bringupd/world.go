@@ -23,7 +23,7 @@ func (o *options) rankSettings() config.List {
 	return config.AssignCategory("Ranks",
 		variablesSetting("env", &w.Env,
 			"environment variable of the ranks; overrides all others except BRINGUPD_… "+
-				"(repeatable)").ExcludeSources(config.SourceVariable),
+				"(repeatable)").WithoutVariable(),
 		config.NewChoice("output", console.Modes, (*string)(&w.Output),
 			"whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
 		config.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),

@@ -11,9 +11,9 @@ import (
 // Digest returns a digest of the configuration that is the same on all nodes with the same
 // configuration. It includes every field, also of nested values, except those marked digest:"-".
 func (c *Config) Digest() string {
-	told := *c
-	told.Team = c.Team.ForSize(c.Identity.Size)
-	sum := sha256.Sum256([]byte(digestForm(reflect.ValueOf(told))))
+	shared := *c
+	shared.Team = c.Team.ForSize(c.Identity.Size)
+	sum := sha256.Sum256([]byte(digestForm(reflect.ValueOf(shared))))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -30,8 +30,8 @@ func digestForm(v reflect.Value) string {
 			if field.Tag.Get("digest") == "-" {
 				continue
 			}
-			if said := digestForm(value); said != "" {
-				fmt.Fprintf(&all, "%s:%s;", field.Name, said)
+			if form := digestForm(value); form != "" {
+				fmt.Fprintf(&all, "%s:%s;", field.Name, form)
 			}
 		}
 		return all.String()

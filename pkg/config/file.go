@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DriverFileKey is the only key of the configuration file that is not a
+// DriverFileKey is the only key of the configuration file that is not a setting.
 const DriverFileKey = "driver"
 
-// Block is a key of the configuration file whose value is not that of a
+// Block is a key of the configuration file whose value is not that of a setting.
 type Block struct {
 	Key string
 	// Read reads the value, in a file with this path. Its error names the place in the file.
@@ -22,7 +22,7 @@ type Block struct {
 }
 
 // readConfig offers the values in the file to the settings, and returns the driver in the file.
-func readConfig(path string, read func(what, path string) ([]byte, error), all List, blocks []Block) (driver []string, err error) {
+func readConfig(path string, read FileReader, all List, blocks []Block) (driver []string, err error) {
 	data, err := read("the configuration", path)
 	if err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
 		return nil, UsageErrorf(
-			"cannot read the configuration %s:%d: use the flags' names as keys, for example \"%s: …\"",
-			path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
+			"cannot read the configuration %s:%d: use the flags' names as keys, for example \"log-dir: …\"",
+			path, top.Line)
 	}
 	return applyConfig(path, top, all, blocks)
 }
@@ -97,14 +97,16 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 	for _, b := range blocks {
 		known = append(known, b.Key)
 	}
-	for _, s := range all.FilterSettings((*Setting).IsFileKey) {
-		known = append(known, s.Name)
+	for _, s := range all {
+		if s.IsFileKey() {
+			known = append(known, s.Name)
+		}
 	}
 	return UsageErrorf(
 		"cannot use %s: there is no key %q%s", at, key, SuggestNearest("", key, append(known, DriverFileKey)))
 }
 
-// offerFileValue offers the value in the file to the  A key without a value is ignored.
+// offerFileValue offers the value in the file to the setting. A key without a value is ignored.
 func (s *Setting) offerFileValue(at string, value *yaml.Node) error {
 	if value.Tag == "!!null" {
 		return nil

@@ -30,9 +30,11 @@ func examples() List {
 		several    []string
 		time       time.Duration
 	)
+	hidden := NewNumber("secret", &n, 0, 1, "")
+	hidden.Hidden = true
 	return append(AssignCategory("Some", NewText("text", "TEXT", &text, ""), NewChoice("word", []string{"one", "two"}, &word, ""), NewNumber("number", &n, 1, 9, "")),
 		NewSwitch("on", &on, ""), NewWordList("words", "WORD", &several, ""), NewDuration("wait", &time, ""),
-		NewText("config", "FILE", &text, "").ExcludeSources(SourceFile), NewNumber("secret", &n, 0, 1, "").HideFromHelp())
+		NewText("config", "FILE", &text, "").WithoutFile(), hidden)
 }
 
 func FuzzReadConfig(f *testing.F) {

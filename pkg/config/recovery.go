@@ -1,19 +1,20 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/progress"
 )
 
 // OnFailureRequeue is the value of --on-failure that requeues the job.
 const OnFailureRequeue = "requeue"
 
-// RecoverySettings returns the settings about what follows a failure, which set after, and onFailure, what the launcher is asked to do.
+// RecoverySettings returns the settings about what follows a failure. They set after, and onFailure:
+// what the launcher is asked to do.
 func RecoverySettings(after *PostRun, onFailure *string) List {
 	return List{
 		NewNumber("restarts", &after.Restarts, 0, 1000,
@@ -41,8 +42,7 @@ func ValidateRecovery(all List, after *PostRun, onFailure string) error {
 			return fmt.Errorf("cannot use --%s without restarts: give --restarts", name)
 		}
 	}
-	switch {
-	case isFlag("max-requeues") && onFailure != OnFailureRequeue:
+	if isFlag("max-requeues") && onFailure != OnFailureRequeue {
 		return fmt.Errorf("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", onFailure)
 	}
 	return nil
@@ -64,46 +64,12 @@ func ProgressSetting(to *string) *Setting {
 
 // codesSetting accepts a list of exit codes and ranges of them.
 func codesSetting(name string, to *[]int, usage string) *Setting {
-	return NewValue(name, "LIST", to, ParseCodes, func(codes []int) any { return FormatCodes(codes) }, usage)
-}
-
-// ParseCodes parses a list of exit codes from 1 to 255 and ranges of them, such as "2,70-79", and
-// returns the codes sorted.
-func ParseCodes(list string) (codes []int, err error) {
-	for entry := range strings.SplitSeq(list, ",") {
-		if list == "" {
-			break
+	parse := func(list string) ([]int, error) {
+		codes, err := textutil.ParseRanges(list, 255)
+		if err != nil || slices.Contains(codes, 0) {
+			return nil, errors.New("give exit codes from 1 to 255, as in 2,70-79")
 		}
-		low, high, isRange := strings.Cut(entry, "-")
-		if !isRange {
-			high = low
-		}
-		first, err1 := strconv.ParseUint(low, 10, 8)
-		last, err2 := strconv.ParseUint(high, 10, 8)
-		if err1 != nil || err2 != nil || first == 0 || last < first {
-			return nil, fmt.Errorf("%q is not an exit code: give numbers from 1 to 255, as in 2,70-79", entry)
-		}
-		for code := first; code <= last; code++ {
-			codes = append(codes, int(code))
-		}
+		return codes, nil
 	}
-	slices.Sort(codes)
-	return slices.Compact(codes), nil
-}
-
-// FormatCodes returns the form of sorted codes that ParseCodes parses.
-func FormatCodes(codes []int) string {
-	var parts []string
-	for i := 0; i < len(codes); i++ {
-		first := codes[i]
-		for i+1 < len(codes) && codes[i+1] == codes[i]+1 {
-			i++
-		}
-		if part := strconv.Itoa(first); codes[i] == first {
-			parts = append(parts, part)
-		} else {
-			parts = append(parts, part+"-"+strconv.Itoa(codes[i]))
-		}
-	}
-	return strings.Join(parts, ",")
+	return NewValue(name, "LIST", to, parse, func(codes []int) any { return textutil.FormatRanges(codes) }, usage)
 }

@@ -60,7 +60,7 @@ func (s *RoleSet) Blocks() []Block {
 
 // ReadFile reads the roles in a configuration file as a run does, and so refuses a mistake in its
 // settings, too. all are the settings of a run, and read reads a file.
-func (s *RoleSet) ReadFile(path string, all List, read func(what, path string) ([]byte, error)) error {
+func (s *RoleSet) ReadFile(path string, all List, read FileReader) error {
 	all.FindSetting("config").OfferValues(SourceFlag, "", path)
 	_, err := all.ResolveAll(func(string) (string, bool) { return "", false }, read, s.Blocks()...)
 	if err == nil && !s.AreGiven() {
@@ -126,7 +126,7 @@ func (c *Config) validateRoles() error {
 	}
 	for _, other := range []struct {
 		is         bool
-		what, mend string
+		what, remedy string
 	}{
 		{len(c.Driver) > 0, "a driver", "make it the command of a primary role"},
 		{c.World.IsRequested(), "ranks (--ranks-per-node, --ranks)", "give ranks-per-node to a role"},
@@ -141,7 +141,7 @@ func (c *Config) validateRoles() error {
 		},
 	} {
 		if other.is {
-			return fmt.Errorf("cannot use roles together with %s: %s", other.what, other.mend)
+			return fmt.Errorf("cannot use roles together with %s: %s", other.what, other.remedy)
 		}
 	}
 	for _, d := range c.Roles.Definitions {

@@ -21,36 +21,28 @@ const (
 	SourceCommand // the subcommand itself determines the value
 )
 
-// Setting is a single  It has a flag, and usually also a variable and a key of the
-// configuration file.
+// Setting is a single setting. It has a flag, and usually also a variable and a key of the
+// configuration file. It is a [cli.Flag] and its own [flag.Value].
 type Setting struct {
 	cli.GenericFlag          // name, aliases, category and usage text
 	Placeholder     string   // placeholder of the value in --help; empty for a switch
 	AcceptedWords   []string // the accepted or suggested words, if there are such
-	// Framework is the framework to which the setting applies; empty for all.
-	Framework       string
-	isRemoved       bool     // known only to name its replacement
-	excludedSources []Source // sources that must not give it
+	Framework       string   // the framework to which the setting applies; empty for all
 	IsRepeatable    bool     // it may be given several times, and every value counts
+	IsUnlisted      bool     // a subcommand accepts it without effect, and does not show it
 
 	// SetValue sets one value. Its error states what would be accepted.
 	SetValue func(value string) error
 	// CurrentValue returns the present value, or nil if there is none.
 	CurrentValue func() any
-	SourcedValue
-}
 
-// SourcedValue is the value of a setting as given by a source.
-type SourcedValue struct {
-	Source    Source
-	fileLine  string   // file:line, if the source is the file
-	RawValues []string // values that are not parsed yet
+	Source     Source
+	RawValues  []string // values of the source, not parsed yet
+	fileLine   string   // file:line, if the source is the file
+	noVariable bool     // no variable can give it
+	noFile     bool     // no file can give it
+	isRemoved  bool     // known only to name its replacement
 }
-
-var (
-	_ cli.Flag   = (*Setting)(nil)
-	_ flag.Value = (*Setting)(nil)
-)
 
 // Names returns the names of the flag. The library asks each flag for them once per flag, and its
 // own method evaluates a regular expression for each name.
@@ -126,19 +118,27 @@ func AssignCategory(category string, all ...*Setting) List {
 	return all
 }
 
-// ExcludeSources excludes sources for the
-func (s *Setting) ExcludeSources(barred ...Source) *Setting {
-	s.excludedSources = append(s.excludedSources, barred...)
+// FlagsOnly permits to give the settings only by flags.
+func FlagsOnly(all ...*Setting) List {
+	for _, s := range all {
+		s.noVariable, s.noFile = true, true
+	}
+	return all
+}
+
+// WithoutVariable permits no environment variable to give the setting.
+func (s *Setting) WithoutVariable() *Setting {
+	s.noVariable = true
 	return s
 }
 
-// HideFromHelp hides the setting from --help.
-func (s *Setting) HideFromHelp() *Setting {
-	s.Hidden = true
+// WithoutFile permits no configuration file to give the setting.
+func (s *Setting) WithoutFile() *Setting {
+	s.noFile = true
 	return s
 }
 
-// WithShortName adds a short form of one letter to the
+// WithShortName adds a short form of one letter to the flag.
 func (s *Setting) WithShortName(letter string) *Setting {
 	s.Aliases = []string{letter}
 	return s
@@ -152,7 +152,7 @@ func (s *Setting) EnvVariable() string {
 // OfferValues records values from a source, unless a source with higher precedence has given some.
 func (s *Setting) OfferValues(from Source, line string, values ...string) {
 	if from > s.Source {
-		s.SourcedValue = SourcedValue{from, line, values}
+		s.Source, s.fileLine, s.RawValues = from, line, values
 	}
 }
 
@@ -190,6 +190,9 @@ func (s *Setting) SourceName() string {
 	}
 }
 
+// FileReader reads a file that the user names. what describes it in errors.
+type FileReader func(what, path string) ([]byte, error)
+
 // List has the settings of one subcommand, in the order of --help.
 type List []*Setting
 
@@ -201,40 +204,36 @@ func (all List) FindSetting(name string) *Setting {
 	return nil
 }
 
-// FilterSettings returns the settings for which keep returns true.
-func (all List) FilterSettings(keep func(*Setting) bool) List {
-	return slices.DeleteFunc(slices.Clone(all), func(s *Setting) bool { return !keep(s) })
-}
-
 // IsForFramework reports whether the setting applies to a framework.
 func (s *Setting) IsForFramework(framework string) bool {
 	return s.Framework == "" || s.Framework == framework
 }
 
 // HasEnvVariable reports whether the setting can be given by an environment variable.
-func (s *Setting) HasEnvVariable() bool { return !slices.Contains(s.excludedSources, SourceVariable) }
+func (s *Setting) HasEnvVariable() bool { return !s.noVariable }
 
 // IsGivenForJob reports whether the setting was given for this job. A variable does not count,
 // because it may be set for a whole site.
 func (s *Setting) IsGivenForJob() bool { return s.Source == SourceFlag || s.Source == SourceFile }
 
 // IsFileKey reports whether the setting can be given by the configuration file.
-func (s *Setting) IsFileKey() bool {
-	return !s.Hidden && !slices.Contains(s.excludedSources, SourceFile)
-}
+func (s *Setting) IsFileKey() bool { return !s.Hidden && !s.noFile }
 
 // ResolveAll sets every setting from the source with the highest precedence. It returns the driver
 // in the configuration file, which may also have blocks. Errors of read, which reads that file, are
 // returned unchanged.
-func (all List) ResolveAll(lookup func(string) (string, bool), read func(what, path string) ([]byte, error), blocks ...Block) (driver []string, err error) {
+func (all List) ResolveAll(
+	lookup func(string) (string, bool), read FileReader, blocks ...Block,
+) (driver []string, err error) {
 	for _, s := range all {
 		value, _ := lookup(s.EnvVariable())
-		values := []string{value}
-		if s.IsRepeatable {
-			values = strings.Split(strings.TrimSuffix(value, "\n"), "\n")
-		}
-		if value != "" && s.HasEnvVariable() {
+		switch {
+		case value == "" || s.noVariable:
+		case s.IsRepeatable:
+			values := strings.Split(strings.TrimSuffix(value, "\n"), "\n")
 			s.OfferValues(SourceVariable, "", values...)
+		default:
+			s.OfferValues(SourceVariable, "", value)
 		}
 	}
 	if config := all.FindSetting("config"); config != nil && len(config.RawValues) > 0 && config.RawValues[0] != "" {

@@ -43,7 +43,7 @@ func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
 
 func flagNames(command *cli.Command) (names []string) {
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*Setting); ours && s.Hidden {
+		if s, is := flag.(*Setting); is && s.Hidden {
 			continue
 		}
 		names = append(names, flag.Names()...)
@@ -83,7 +83,7 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 func takesNextArg(command *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*Setting); ours && s.Placeholder != "" && slices.Contains(s.Names(), name) {
+		if s, is := flag.(*Setting); is && s.Placeholder != "" && slices.Contains(s.Names(), name) {
 			return true
 		}
 	}

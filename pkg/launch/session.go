@@ -50,8 +50,9 @@ const maxSpecSize = 16 << 20
 // daemon's standard input, and reads its standard error. The daemon runs as long as the connection
 // is open: it handles the end of the connection like a SIGTERM.
 type SSHSession struct {
+	Stdin  *os.File // of ssh
 	mark   string
-	stdin  *os.File
+	stdin  *os.File // the other end
 	lines  chan string
 	writer sync.WaitGroup
 
@@ -64,19 +65,18 @@ type SSHSession struct {
 	stopOnce     sync.Once
 }
 
-// NewSSHSession returns a [SSHSession], and the read end of the daemon's standard input, which the
-// caller must close. The order is sent at once. The part of the daemon's standard error that is not
-// for the launcher is forwarded to stderr.
-func NewSSHSession(order DaemonSpec, stderr io.Writer) (t *SSHSession, stdin *os.File, err error) {
+// NewSSHSession returns a session that the caller must close. The order is sent at once. The part of
+// the daemon's standard error that is not for the launcher is forwarded to stderr.
+func NewSSHSession(order DaemonSpec, stderr io.Writer) (*SSHSession, error) {
 	line, err := json.Marshal(order)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot encode a daemon's settings: %v", err)
+		return nil, fmt.Errorf("cannot encode a daemon's settings: %v", err)
 	}
 	stdin, to, err := os.Pipe()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a pipe to ssh: %v", err)
+		return nil, fmt.Errorf("cannot make a pipe to ssh: %v", err)
 	}
-	t = &SSHSession{mark: order.Mark, stdin: to, lines: make(chan string, 16), stderr: stderr}
+	t := &SSHSession{Stdin: stdin, mark: order.Mark, stdin: to, lines: make(chan string, 16), stderr: stderr}
 	t.lines <- string(line)
 	t.writer.Go(func() {
 		for line := range t.lines {
@@ -85,7 +85,7 @@ func NewSSHSession(order DaemonSpec, stderr io.Writer) (t *SSHSession, stdin *os
 			}
 		}
 	})
-	return t, stdin, nil
+	return t, nil
 }
 
 // SendSignal sends a signal to the daemon. It does not wait: if the connection accepts no more
@@ -104,9 +104,10 @@ func (t *SSHSession) sendLine(word string) {
 	}
 }
 
-// Close closes the daemon's standard input.
+// Close closes both ends of the daemon's standard input.
 func (t *SSHSession) Close() {
 	t.stopOnce.Do(func() {
+		_ = t.Stdin.Close()
 		close(t.lines)
 		_ = t.stdin.Close() // also ends a write that blocks
 		t.writer.Wait()

@@ -15,12 +15,11 @@ import (
 func TestTether(t *testing.T) {
 	var stderr bytes.Buffer
 	order := DaemonSpec{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}
-	tether, stdin, err := NewSSHSession(order, &stderr)
+	tether, err := NewSSHSession(order, &stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = stdin.Close() }()
-	got, err := ReadDaemonSpec(stdin, tether)
+	got, err := ReadDaemonSpec(tether.Stdin, tether)
 	if err != nil || got.Args[0] != order.Args[0] || got.Env[0] != order.Env[0] || len(got.Args) != 2 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
