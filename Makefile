@@ -4,13 +4,12 @@
 GO       ?= go
 BIN      ?= bin
 VERSION  ?= $(shell git describe --tags --match 'v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null)
-COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)
 TOOL      = $(GO) tool -modfile=tools/go.mod
 # urfave_cli_no_docs removes the documentation generator of urfave/cli, which takes more start-up
 # time than everything else. NVML needs cgo; the other tags make Go resolve host and user names
 # without C.
 TAGS      = urfave_cli_no_docs,netgo,osusergo
-SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION) -X main.commit=$(COMMIT)"
+SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 
 # Suppress 29 warnings about functions that NVIDIA's own header marks as deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations

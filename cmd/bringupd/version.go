@@ -1,40 +1,45 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
-
-	"github.com/bringupd/bringupd/internal/buildinfo"
-	"github.com/bringupd/bringupd/pkg/config"
 )
 
-// stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3", and so is commit.
-var stamped, commit string
+// stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3".
+var stamped string
 
-// programVersion returns the stamped version of a release, or the commit from which it was built.
+// programVersion returns the stamped version of a release, or otherwise the commit from which it was
+// built.
 func programVersion() string {
-	info, _ := debug.ReadBuildInfo()
-	return buildinfo.Stamp{Version: stamped, Commit: commit}.ProgramVersion(info)
+	info, ok := debug.ReadBuildInfo()
+	switch {
+	case stamped != "":
+		return stamped
+	case !ok:
+		return "unknown"
+	}
+	settings := make(map[string]string)
+	for _, entry := range info.Settings {
+		settings[entry.Key] = entry.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return info.Main.Version
+	}
+	text := "devel-" + revision[:min(12, len(revision))]
+	if settings["vcs.modified"] == "true" {
+		text += "-dirty"
+	}
+	return text
 }
 
 func (inv *invocation) versionCommand() *cli.Command {
-	asJSON := false
-	own := config.AssignCategory(outputHeading, config.NewSwitch("json", &asJSON,
-		"print JSON, with build information").WithoutVariable())
-	return inv.completeCommand(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
-		if !asJSON {
-			_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())
-			return err
-		}
-		info, ok := debug.ReadBuildInfo()
-		if !ok {
-			return fmt.Errorf("cannot read the build information: the linker has not stored any")
-		}
-		encoder := json.NewEncoder(inv.streams.Out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(buildinfo.NewReport(info, buildinfo.Stamp{Version: stamped, Commit: commit}))
+	return inv.completeCommand(cli.Command{
+		Name: "version", Usage: "print the version", UsageText: "bringupd version",
+	}, removedSettings("version"), func([]string) error {
+		_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())
+		return err
 	})
 }
