@@ -107,7 +107,8 @@ func (s *statusCmd) showShellCommand(ctx context.Context, args []string) {
 	if err != nil {
 		return // the status has been shown
 	}
-	attach := launcher.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
+	by, job := launcher.Launcher(run.jobRecord.Launcher), textutil.FormatCommand(run.jobRecord.LaunchID)
+	attach := by.CommandHints(job).AttachShell
 	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != "" {
 		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", launcher.ForHost(attach, textutil.FormatCommand(host), ""))
 	}
