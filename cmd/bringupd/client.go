@@ -10,12 +10,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // maxClientTries is how often a launcher's client program is tried. A launcher that ends a job
 // signals all of its processes, including its own client.
 const maxClientTries = 3
+
+// maxPrinted is the number of characters of a client's output that are a part of an error.
+const maxPrinted = 500
 
 // runLauncherProgram runs a launcher's client program from an absolute directory of PATH, and
 // returns its output: see roles.ProgramRunner.
@@ -35,24 +39,13 @@ func runLauncherProgram(ctx context.Context, name string, args ...string) (strin
 			err = nil
 		}
 	}
-	return "", fmt.Errorf("cannot run %s %s: %w%s", name, strings.Join(args, " "), err, outputSuffix(out.String()+errs.String()))
+	if printed := textutil.SingleLine(out.String()+errs.String(), maxPrinted); printed != "" {
+		err = fmt.Errorf("%w: %s", err, printed)
+	}
+	return "", fmt.Errorf("cannot run %s %s: %w", name, strings.Join(args, " "), err)
 }
 
 func wasSignalled(err error) bool {
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	return ended && exit.Sys().(syscall.WaitStatus).Signaled()
-}
-
-// outputSuffix returns the output of a program as the end of an error message, on one line and
-// shortened.
-func outputSuffix(text string) string {
-	const most = 500
-	words := strings.Join(strings.Fields(text), " ")
-	switch {
-	case words == "":
-		return ""
-	case len(words) > most:
-		words = words[:most] + "…"
-	}
-	return ": " + words
 }

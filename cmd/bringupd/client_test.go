@@ -32,19 +32,46 @@ func playScontrol(t *testing.T, lines string) (called func() string) {
 	}
 }
 
-func bounded(t *testing.T, within time.Duration) context.Context {
+// requeue requeues the job by the scontrol of PATH, within a minute or the given time.
+func requeue(t *testing.T, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
-	t.Cleanup(cancel)
-	return ctx
+	defer cancel()
+	return scontrol.RequeueJob(ctx)
 }
 
+// TestScontrolRequeues verifies that scontrol's message is the error, on one line, and that scontrol
+// is run again after a signal: Slurm signals all processes of a job that it ends.
 func TestScontrolRequeues(t *testing.T) {
-	called := playScontrol(t, "")
-	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err != nil {
-		t.Error(err)
+	for _, tc := range []struct {
+		name, lines string
+		calls       int
+		err         string
+	}{
+		{"at once", "", 1, ""},
+		{"a refusal", "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1", 1,
+			"cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or processed for job 17 and more"},
+		{"one signal", "[ -e again ] || { touch again; kill -TERM $$; }", 2, ""},
+		{"always a signal", "kill -TERM $$", maxClientTries, "cannot run scontrol requeue 17: signal: terminated"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			called := playScontrol(t, tc.lines)
+			err := requeue(t, time.Minute)
+			if (err == nil) != (tc.err == "") || err != nil && err.Error() != tc.err {
+				t.Errorf("got %v, want %s", err, tc.err)
+			}
+			if got := called(); got != strings.Repeat("requeue 17\n", tc.calls) {
+				t.Errorf("it was called with %q", got)
+			}
+		})
 	}
-	if got := called(); got != "requeue 17\n" {
-		t.Errorf("it was called with %q", got)
+	playScontrol(t, "exec sleep 300")
+	if err := requeue(t, time.Second/2); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it hangs: %v", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if err := requeue(t, time.Minute); err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
+		t.Errorf("without the program: %v", err)
 	}
 }
 
@@ -56,61 +83,15 @@ func TestScontrolExcludes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			called := playScontrol(t, `[ "$1" != show ] || echo '`+tc.shown+`'`)
-			if err := scontrol.ExcludeHosts(bounded(t, time.Minute), []string{"n12", "n3"}); err != nil {
+			if err := scontrol.ExcludeHosts(t.Context(), []string{"n12", "n3"}); err != nil {
 				t.Error(err)
 			}
 			want, _ := launcher.ExpandNodeList(tc.want, 0)
-			if got := called(); got != "show job --oneliner 17\nupdate JobId=17 ExcNodeList="+launcher.CompactNodeList(want)+"\n" {
+			list := launcher.CompactNodeList(want)
+			if got := called(); got != "show job --oneliner 17\nupdate JobId=17 ExcNodeList="+list+"\n" {
 				t.Errorf("it was called with %q", got)
 			}
 		})
-	}
-}
-
-// TestScontrolRefuses verifies that scontrol's message is the error, on one line.
-func TestScontrolRefuses(t *testing.T) {
-	playScontrol(t, "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1")
-	err := scontrol.RequeueJob(bounded(t, time.Minute))
-	want := "cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or processed for job 17 and more"
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	err = scontrol.ExcludeHosts(bounded(t, time.Minute), []string{"n1"})
-	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol show job --oneliner 17: ") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestScontrolIsRunAgain verifies that scontrol is run once more after a signal: Slurm signals all
-// processes of a job that it ends.
-func TestScontrolIsRunAgain(t *testing.T) {
-	again := filepath.Join(t.TempDir(), "again")
-	called := playScontrol(t, "[ -e "+again+" ] || { touch "+again+"; kill -TERM $$; }")
-	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err != nil {
-		t.Error(err)
-	}
-	if got := called(); got != "requeue 17\nrequeue 17\n" {
-		t.Errorf("it was called with %q", got)
-	}
-	called = playScontrol(t, "kill -TERM $$")
-	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err == nil || strings.Count(called(), "\n") != maxClientTries {
-		t.Errorf("got %v after the calls %q", err, called())
-	}
-}
-
-func TestScontrolHangs(t *testing.T) {
-	playScontrol(t, "exec sleep 300")
-	err := scontrol.RequeueJob(bounded(t, time.Second/2))
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestScontrolIsMissing(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	err := scontrol.RequeueJob(bounded(t, time.Minute))
-	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -120,7 +101,7 @@ func TestScontrolIsElsewhere(t *testing.T) {
 	dir, _, _ := strings.Cut(os.Getenv("PATH"), ":")
 	t.Chdir(dir)
 	t.Setenv("PATH", ".")
-	if err := scontrol.RequeueJob(bounded(t, time.Minute)); err == nil || called() != "" {
+	if err := requeue(t, time.Minute); err == nil || called() != "" {
 		t.Errorf("got %v after the calls %q", err, called())
 	}
 }

@@ -31,10 +31,42 @@ func TestDocs(t *testing.T) {
 // about is the description of the program: the first sentence of its help.
 var about, _, _ = strings.Cut(strings.ReplaceAll(overviewText(&cli.App{}), "\n", " "), "  ")
 
-// sameAsRun reports whether run has the flag, too, with the same description.
-func sameAsRun(s *config.Setting) bool {
-	of := newOptions().daemonSettings().FindSetting(s.Name)
-	return of != nil && !of.Hidden && of.Usage == s.Usage
+// subcommand is the reference of a subcommand, for docs/cli.md and for the manual page.
+type subcommand struct {
+	*cli.Command
+	sources string      // how its flags can be given; empty without flags
+	own     config.List // flags
+	shared  []string    // flags that run has, too, with the same description
+}
+
+func reference(app *cli.App) (all []subcommand) {
+	run := newOptions().daemonSettings()
+	for _, command := range app.VisibleCommands() {
+		one := subcommand{Command: command}
+		for _, s := range visibleSettings(command) {
+			of := run.FindSetting(s.Name)
+			if command.Name != "run" && of != nil && !of.Hidden && of.Usage == s.Usage {
+				one.shared = append(one.shared, "--"+s.Name)
+			} else {
+				one.own = append(one.own, s)
+			}
+			one.sources = describeSources(visibleSettings(command))
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// write writes the flags: a heading before the first flag of each, and the shared ones at the end.
+func (c subcommand) write(heading func(string), flag func(*config.Setting)) {
+	last := ""
+	for _, s := range c.own {
+		if s.Category != last {
+			last = s.Category
+			heading(last)
+		}
+		flag(s)
+	}
 }
 
 // markdown returns docs/cli.md.
@@ -42,86 +74,59 @@ func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
 	var b strings.Builder
 	b.WriteString("<!-- Written by go generate ./cmd/bringupd: change the program, not this file. -->\n\n# The command line\n\n" + about + "\n")
-	for _, command := range app.VisibleCommands() {
-		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", command.Name, capital(command.Usage), strings.ReplaceAll(command.UsageText, "\n", "\n    "))
-		if command.Description != "" {
-			b.WriteString("\n" + command.Description + "\n")
-		}
-		flags := visibleSettings(command)
-		if len(flags) > 0 {
-			b.WriteString("\n" + describeSources(flags) + "\n")
-		}
-		heading, shared := "", false
-		for _, s := range flags {
-			if command.Name != "run" && sameAsRun(s) {
-				shared = true
-				continue
+	for _, c := range reference(app) {
+		usage := strings.ReplaceAll(c.UsageText, "\n", "\n    ")
+		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", c.Name, capital(c.Usage), usage)
+		for _, text := range []string{c.Description, c.sources} {
+			if text != "" {
+				b.WriteString("\n" + text + "\n")
 			}
-			if s.Category != heading {
-				heading = s.Category
-				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
-			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", s.HelpSyntax(), cell(s.HelpText()))
 		}
-		if shared {
-			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
+		c.write(func(heading string) { fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading) },
+			func(s *config.Setting) { fmt.Fprintf(&b, "| `%s` | %s |\n", s.HelpSyntax(), cell(s.HelpText())) })
+		if len(c.shared) > 0 {
+			fmt.Fprintf(&b, "\nAs with bringupd run: `%s`.\n", strings.Join(c.shared, "`, `"))
 		}
 	}
 	return b.String() + "\n## Exit codes\n\n" + codeTable()
-}
-
-// sharedFlags names the flags of a subcommand that run has, too.
-func sharedFlags(flags config.List, show func(name string) string) string {
-	var names []string
-	for _, s := range flags {
-		if sameAsRun(s) {
-			names = append(names, show(s.Name))
-		}
-	}
-	return "As with bringupd run: " + strings.Join(names, ", ") + "."
 }
 
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // manual returns the manual page, in the macros of man(7).
 func manual(app *cli.App) string {
-	var b strings.Builder
-	b.WriteString(`.\" Written by go generate ./cmd/bringupd: change the program, not this file.` + "\n")
-	b.WriteString(".TH BRINGUPD 1 \"\" bringupd \"User Commands\"\n.SH NAME\nbringupd \\- start and supervise a job on all nodes of a batch allocation\n")
-	b.WriteString(".SH SYNOPSIS\n.nf\n")
-	for _, command := range app.VisibleCommands() {
-		b.WriteString(roff(command.UsageText) + "\n")
-	}
-	b.WriteString(".fi\n.SH DESCRIPTION\n" + roff(about) + "\n.SH SUBCOMMANDS\n")
-	for _, command := range app.VisibleCommands() {
-		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(command.Name), roff(capital(command.Usage)+"."))
-		if command.Description != "" {
-			b.WriteString(".IP\n" + roff(command.Description) + "\n")
+	var b, synopsis, commands, options strings.Builder
+	for _, c := range reference(app) {
+		synopsis.WriteString(roff(c.UsageText) + "\n")
+		fmt.Fprintf(&commands, ".TP\n.B %s\n%s\n", roff(c.Name), roff(capital(c.Usage)+"."))
+		if c.Description != "" {
+			commands.WriteString(".IP\n" + roff(c.Description) + "\n")
 		}
-	}
-	for _, command := range app.VisibleCommands() {
-		flags := visibleSettings(command)
-		if len(flags) == 0 {
+		if c.sources == "" {
 			continue
 		}
-		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(describeSources(flags)))
-		heading, shared := "", false
-		for _, s := range flags {
-			if command.Name != "run" && sameAsRun(s) {
-				shared = true
-				continue
-			}
-			if s.Category != heading {
-				heading = s.Category
-				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
-			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.HelpSyntax()), roff(s.HelpText()))
-		}
-		if shared {
-			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
+		fmt.Fprintf(&options, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(c.Name), roff(c.sources))
+		c.write(func(heading string) { fmt.Fprintf(&options, ".SS \"%s\"\n", roff(heading)) },
+			func(s *config.Setting) {
+				fmt.Fprintf(&options, ".TP\n.B %s\n%s\n", roff(s.HelpSyntax()), roff(s.HelpText()))
+			})
+		if len(c.shared) > 0 {
+			options.WriteString(".PP\n" + roff("As with bringupd run: "+strings.Join(c.shared, ", ")+".") + "\n")
 		}
 	}
-	b.WriteString(".SH \"EXIT STATUS\"\n" + roff(capital(strings.TrimPrefix(codesTitle, "Exit codes: "))) + "\n")
+	fmt.Fprintf(&b, `.\" Written by go generate ./cmd/bringupd: change the program, not this file.
+.TH BRINGUPD 1 "" bringupd "User Commands"
+.SH NAME
+bringupd \- start and supervise a job on all nodes of a batch allocation
+.SH SYNOPSIS
+.nf
+%s.fi
+.SH DESCRIPTION
+%s
+.SH SUBCOMMANDS
+%s%s.SH "EXIT STATUS"
+%s
+`, &synopsis, roff(about), &commands, &options, roff(capital(strings.TrimPrefix(codesTitle, "Exit codes: "))))
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}

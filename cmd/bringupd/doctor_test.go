@@ -4,16 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 )
 
@@ -157,31 +153,4 @@ func TestChecksTakeFlagsOfJobs(t *testing.T) {
 	if text := helpText((&invocation{}).doctorCommand()); strings.Contains(text, "--setup-cmd") || !strings.Contains(strings.Join(strings.Fields(text), " "), "All flags of bringupd run are accepted") {
 		t.Errorf("the help is %s", text)
 	}
-}
-
-func TestDoctorIsInterrupted(t *testing.T) {
-	t.Chdir(t.TempDir())
-	forget(t)
-	dir := t.TempDir()
-	files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
-	signals, code := make(chan os.Signal), make(chan int)
-	go func() {
-		code <- runMain(append([]string{"bringupd"}, doctorArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
-	}()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat("ran"); err == nil {
-			break
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatal("the check never ran")
-		}
-	}
-	signals <- syscall.SIGTERM
-	if got, said := <-code, content(t, files.Err.Name()); got != 143 || !strings.HasSuffix(said, "bringupd: ended by SIGTERM\n") || content(t, files.Out.Name()) != "" {
-		t.Errorf("code %d: %s", got, said)
-	}
-	if err := os.Remove("ran"); err != nil {
-		t.Fatal(err)
-	}
-	untouched(t)
 }

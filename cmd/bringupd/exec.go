@@ -33,19 +33,18 @@ type execCmd struct {
 
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execCmd{invocation: inv}
-	own := config.List{
+	own := e.selector.settings("Nodes and environment",
 		config.NewWordList("node", "NODE", &e.nodeNames,
-			"node, by its index or host name (repeatable)").WithoutVariable(),
-		config.NewSwitch("all", &e.allNodes, "all nodes").WithoutVariable(),
+			"node, by its index or host name (repeatable)"),
+		config.NewSwitch("all", &e.allNodes, "all nodes"),
 		config.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords,
 			"the nodes of a role, or of an instance of it, such as judge.1, with its variables "+
-				"(repeatable)").WithoutVariable(),
-		config.NewSwitch("head", &e.onHead, "the head (default)").WithoutVariable(),
+				"(repeatable)"),
+		config.NewSwitch("head", &e.onHead, "the head (default)"),
 		config.NewWordList("env", "NAME[=VALUE]", &e.variables,
 			"environment variable for the command; without VALUE, its current value "+
-				"(repeatable)").WithoutVariable(),
-		e.selector.newLogDirSetting(),
-	}
+				"(repeatable)"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a running job",
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
@@ -54,7 +53,7 @@ func (inv *invocation) execCommand() *cli.Command {
 			"Its output is printed here; with several nodes each line is prefixed with the node's name. " +
 			"Exits with the highest exit code of all nodes; 76 if a node is lost or does not answer; 125 " +
 			"if the command cannot be started; 143 if the run ended first.",
-	}, config.AssignCategory("Nodes and environment", own...), e.runExec)
+	}, own, e.runExec)
 }
 
 func (e *execCmd) runExec(args []string) error {
@@ -62,14 +61,8 @@ func (e *execCmd) runExec(args []string) error {
 	if err != nil {
 		return err
 	}
-	return e.withSignals(func(ctx context.Context, again <-chan struct{}) error {
-		opening, cancel := withRequestTimeout(ctx)
-		defer cancel()
-		run, err := e.selector.openSelected(opening, args, true)
-		if err != nil {
-			return err
-		}
-		if err := e.addRoles(opening, run.Path(), &order); err != nil {
+	return e.withRun(&e.selector, args, func(ctx context.Context, again <-chan struct{}, run openedRun) error {
+		if err := e.addRoles(ctx, run.Path(), &order); err != nil {
 			return runArgError(err)
 		}
 		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts, e.streams.Out, e.streams.Err)
@@ -107,6 +100,8 @@ func (e *execCmd) addRoles(ctx context.Context, run string, order *exec.Request)
 	if len(e.roleWords) == 0 {
 		return nil
 	}
+	ctx, cancel := withRequestTimeout(ctx)
+	defer cancel()
 	nodes, env, err := runs.SelectNodes(ctx, run, e.roleWords)
 	order.Nodes, order.Env = append(order.Nodes, nodes...), append(env, order.Env...)
 	return err

@@ -27,12 +27,12 @@ type runSelector struct {
 	logDirSetting *config.Setting
 }
 
-// newLogDirSetting returns the setting --log-dir.
-func (w *runSelector) newLogDirSetting() *config.Setting {
+// settings returns the settings of a subcommand, which only flags give, with --log-dir.
+func (w *runSelector) settings(heading string, own ...*config.Setting) config.List {
 	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir,
 		"log directory; without RUN its newest run is selected (default: bringupd-logs in the directory "+
 			"where the job was submitted)").WithoutFile()
-	return w.logDirSetting
+	return config.AssignCategory(heading, append(config.FlagsOnly(own...), w.logDirSetting)...)
 }
 
 // findRun returns the selected run directory: that of the named run (by its directory, its log
@@ -164,6 +164,22 @@ var errRequestTimeout = errors.New("timed out")
 // withRequestTimeout returns a context with that timeout.
 func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
+}
+
+// withRun opens the selected run, which must not have ended, and calls do with a context that ends at
+// a signal: see withSignals.
+func (inv *invocation) withRun(
+	w *runSelector, args []string, do func(ctx context.Context, again <-chan struct{}, run openedRun) error,
+) error {
+	return inv.withSignals(func(ctx context.Context, again <-chan struct{}) error {
+		opening, cancel := withRequestTimeout(ctx)
+		defer cancel()
+		run, err := w.openSelected(opening, args, true)
+		if err != nil {
+			return err
+		}
+		return do(ctx, again, run)
+	})
 }
 
 // runArgError reports an error of the argument, unless the file system has failed; nil is ignored.

@@ -32,15 +32,15 @@ const defaultKVTimeout = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {
 	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
-	own := config.List{
+	own := config.FlagsOnly(
 		config.NewDuration("timeout", &k.timeout,
-			"how long get and fence wait; 0: forever").WithoutVariable(),
+			"how long get and fence wait; 0: forever"),
 		config.NewText("owner", "RANK", &k.ownerRank,
-			"get: rank that has put the value (default: any)").WithoutVariable(),
+			"get: rank that has put the value (default: any)"),
 		config.NewSwitch("collect", &k.collectData,
 			"fence: send all values to every node, for ranks that need most of "+
-				"them").WithoutVariable(),
-	}
+				"them"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] " +

@@ -14,18 +14,14 @@ import (
 func (inv *invocation) listCommand() *cli.Command {
 	var which runSelector
 	asJSON := false
-	own := config.List{
-		which.newLogDirSetting(),
-		config.NewSwitch("json", &asJSON, "print JSON").WithoutVariable(),
-	}
-	own = append(own, removedSettings("list")...)
+	own := which.settings(outputHeading, config.NewSwitch("json", &asJSON, "print JSON"))
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",
 		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The " +
 			"command only reads the log directory. " +
 			"Exits with 0, and 64 if there is no such directory.",
-	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
+	}, append(own, removedSettings("list")...), func(args []string) error {
 		if len(args) > 1 {
 			return usageErrorf("cannot list %d directories: give one log directory", len(args))
 		}

@@ -27,13 +27,12 @@ type logsCmd struct {
 
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &logsCmd{invocation: inv}
-	own := config.List{
+	own := r.selector.settings(outputHeading,
 		config.NewSwitch("follow", &r.followLogs,
-			"follow the log until the run ends").WithoutVariable().WithShortName("f"),
+			"follow the log until the run ends").WithShortName("f"),
 		config.NewSwitch("raw", &r.rawOutput,
-			"do not escape control characters on a terminal").WithoutVariable(),
-		r.selector.newLogDirSetting(),
-	}
+			"do not escape control characters on a terminal"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "logs", Usage: "print logs of the driver, ranks, services, roles or nodes",
 		UsageText: "bringupd logs [flags] [driver|head|ranks|rank-N|ROLE|NODE] [RUN | LOG-DIR]",
@@ -42,7 +41,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 			" Without a selection the command prints the log of the driver or, if there is none, those of " +
 			"all ranks, of the primary roles, or of the head's service. " +
 			"On a terminal, control characters are escaped.",
-	}, config.AssignCategory(outputHeading, own...), r.runLogs)
+	}, own, r.runLogs)
 }
 
 func (r *logsCmd) runLogs(args []string) error {

@@ -23,23 +23,22 @@ type pruneCmd struct {
 
 func (inv *invocation) pruneCommand() *cli.Command {
 	p := &pruneCmd{invocation: inv}
-	own := config.List{
-		p.selector.newLogDirSetting(),
+	own := p.selector.settings(commonHeading,
 		config.NewValue("keep", "AGE", &p.maxAge, prune.ParseAge, func(age time.Duration) any {
 			if age == 0 {
 				return nil
 			}
 			return textutil.FlagDuration(age)
-		}, "keep runs that ended less than this time ago: 30d or 36h").WithoutVariable(),
+		}, "keep runs that ended less than this time ago: 30d or 36h"),
 		config.NewSwitch("dry-run", &p.dryRun,
-			"only print what would be removed").WithoutVariable(),
-	}
+			"only print what would be removed"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",
 		UsageText: "bringupd prune --keep=30d [flags]\nsrun … bringupd --on-end='bringupd prune --keep=30d' -- driver",
 		Description: "A run counts as finished 10 minutes after its result was written or, without a result, " +
 			"if its directory has not changed for a day. Only your own runs are removed.",
-	}, config.AssignCategory(commonHeading, own...), func([]string) error { return p.runPrune() })
+	}, own, func([]string) error { return p.runPrune() })
 }
 
 func (p *pruneCmd) runPrune() error {

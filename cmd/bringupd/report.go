@@ -19,7 +19,6 @@ type reportCmd struct {
 	outputSetting *config.Setting
 	selector      runSelector
 	outputPath    string // output file; "-": standard output
-	runDir        string
 	formatName    string
 }
 
@@ -30,12 +29,10 @@ func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
 	r.outputSetting = config.NewText("output", "FILE", &r.outputPath,
 		"output file (-o for short); - is standard output, the default of json").WithShortName("o")
-	own := config.List{
-		r.outputSetting.WithoutVariable(),
-		r.formatSetting().WithoutVariable(),
-		r.selector.newLogDirSetting(),
-	}
-	own = append(own, removedSettings("report")...)
+	own := r.selector.settings(outputHeading,
+		r.outputSetting,
+		r.formatSetting(),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "write a report of a run, with the cause of its failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest " +
@@ -43,7 +40,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 		Description: runArgHelp + " The command only needs the run directory, during the job or later. " +
 			"The HTML page is a single file without external resources. Exits with 0 if the report was " +
 			"written, and 64 if there is no such run.",
-	}, config.AssignCategory(outputHeading, own...), r.runReport)
+	}, append(own, removedSettings("report")...), r.runReport)
 }
 
 // formatSetting returns the setting --format.
@@ -62,44 +59,28 @@ func (r *reportCmd) formatSetting() *config.Setting {
 	return s
 }
 
-// runReport reads the run and writes the report.
+// runReport reads the run, writes the report and prints its path.
 func (r *reportCmd) runReport(args []string) error {
 	if len(args) > 1 {
 		return usageErrorf("cannot report %d runs: give one run directory", len(args))
 	}
-	format := report.Format(r.formatName)
-	if format != report.FormatHTML && !r.outputSetting.IsSet() {
-		r.outputPath = "-"
-	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), reportReadTimeout, errRequestTimeout)
 	defer cancel()
-	view, err := r.readRun(ctx, args)
-	if err != nil {
-		return err
-	}
-	return r.writeReport(view, format)
-}
-
-// readRun finds a run and reads it.
-func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, error) {
 	path, err := r.selector.findRun(ctx, args)
 	if err != nil {
-		return nil, runArgError(err)
+		return runArgError(err)
 	}
-	r.runDir = path
 	view, err := report.ReadView(ctx, path)
-	return view, runArgError(err)
-}
-
-// writeReport writes the report and prints its path.
-func (r *reportCmd) writeReport(view *report.View, format report.Format) error {
-	if r.outputPath == "-" {
+	if err != nil {
+		return runArgError(err)
+	}
+	format, fallbackDir := report.Format(r.formatName), ""
+	switch given := r.outputSetting.IsSet(); {
+	case given && r.outputPath == "-", !given && format != report.FormatHTML:
 		buffered := bufio.NewWriter(r.streams.Out)
 		return errors.Join(view.Write(buffered, format), buffered.Flush())
-	}
-	fallbackDir := r.runDir // as in the working directory of a pod
-	if r.outputSetting.IsSet() {
-		fallbackDir = ""
+	case !given:
+		fallbackDir = path // as in the working directory of a pod
 	}
 	at, err := view.WriteFile(r.outputPath, fallbackDir, format)
 	if err != nil {

@@ -30,7 +30,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		}
 		return newOptions().identifyDaemon(host)
 	}
-	own := config.AssignCategory("Roles",
+	own := config.FlagsOnly(config.AssignCategory("Roles",
 		config.NewText("dry-run", "FILE", &previewPath,
 			"print which instance of each role in the file would run on which node, with which GPUs and ports"),
 		config.NewText("fail", "WHAT", &request.Fault,
@@ -43,8 +43,8 @@ func (inv *invocation) rolesCommand() *cli.Command {
 			"number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
 		config.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024,
 			"GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
-	)
-	own = append(own, config.AssignCategory("A run",
+	)...)
+	own = append(own, which.settings("A run",
 		config.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
 			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, "+
 				"%i the index of the instance, %% a percent sign"),
@@ -52,10 +52,6 @@ func (inv *invocation) rolesCommand() *cli.Command {
 			"print the endpoints of the role that are ready in one line, whenever they change, until the run "+
 				"ends"),
 		config.NewSwitch("json", &query.AsJSON, "print JSON"))...)
-	for _, s := range own {
-		s.WithoutVariable().WithoutFile()
-	}
-	own = append(own, config.AssignCategory("A run", which.newLogDirSetting())...)
 	return inv.completeCommand(cli.Command{
 		Name: "roles", Usage: "show the roles of a run, or where those of a file would run",
 		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | " +

@@ -45,40 +45,31 @@ type whyCmd struct {
 
 func (inv *invocation) whyCommand() *cli.Command {
 	a := &whyCmd{invocation: inv}
-	own := config.List{
-		a.selector.newLogDirSetting(),
+	own := a.selector.settings(outputHeading,
 		config.NewWordList("node", "NODE", &a.nodeNames,
-			"only this node, by its index or host name (repeatable)").WithoutVariable(),
+			"only this node, by its index or host name (repeatable)"),
 		config.NewText("instance", "NAME", &a.instance,
-			"only the processes of this instance of a role, such as trainer.0").WithoutVariable(),
+			"only the processes of this instance of a role, such as trainer.0"),
 		config.NewSwitch("stacks", &a.readStacks,
 			"also show stacks, by py-spy for Python and gdb for other programs, if "+
-				"installed").WithoutVariable(),
-		config.NewSwitch("json", &a.asJSON, "print JSON").WithoutVariable(),
-	}
+				"installed"),
+		config.NewSwitch("json", &a.asJSON, "print JSON"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "why", Usage: "show what the processes of a running job do, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
 		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes " +
 			"first: usually all others wait for it. " +
 			"Exits with 0, or 76 if a node or the head does not answer.",
-	}, config.AssignCategory(outputHeading, own...), a.runWhy)
+	}, own, a.runWhy)
 }
 
 func (a *whyCmd) runWhy(args []string) error {
-	return a.withSignals(func(ctx context.Context, again <-chan struct{}) error {
-		opening, cancel := withRequestTimeout(ctx)
-		defer cancel()
-		run, err := a.selector.openSelected(opening, args, true)
-		if err != nil {
-			return err
-		}
-		return a.collectSnapshots(ctx, run, again)
-	})
+	return a.withRun(&a.selector, args, a.collectSnapshots)
 }
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
-func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-chan struct{}) error {
+func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, run openedRun) error {
 	order := exec.Request{Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true, Nodes: []string{exec.AllNodes + exec.StepsSuffix}}
 	if len(a.nodeNames) > 0 {
 		order.Nodes = exec.WithSteps(a.nodeNames)
@@ -133,12 +124,12 @@ func (a *whyCmd) showDiagnosis(snapshot exec.Diagnosis, roles []timeline.RoleSta
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks, askNCCL bool
 	var instance string
-	all := config.List{
+	all := config.FlagsOnly(
 		config.NewText("instance", "NAME", &instance,
-			"only the processes of this instance").WithoutVariable(),
-		config.NewSwitch("stacks", &stacks, "also read stacks").WithoutVariable(),
-		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").WithoutVariable(),
-	}
+			"only the processes of this instance"),
+		config.NewSwitch("stacks", &stacks, "also read stacks"),
+		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",
 		UsageText: "bringupd why-node [--stacks | --nccl]",

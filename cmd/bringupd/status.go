@@ -31,21 +31,20 @@ type statusCmd struct {
 
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
-	own := config.List{
-		s.selector.newLogDirSetting(),
+	own := s.selector.settings(outputHeading,
 		config.NewSwitch("watch", &s.keepWatching,
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
-				"changes").WithoutVariable().WithShortName("w"),
+				"changes").WithShortName("w"),
 		config.NewDuration("timeout", &s.timeout,
 			"with --watch: end with 124 if the run has not ended by then; 0: "+
-				"never").WithoutVariable(),
+				"never"),
 		loopbackSetting("serve", &s.serveAddress,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
-				"for ssh -L; with port 0 the kernel picks one").WithoutVariable(),
+				"for ssh -L; with port 0 the kernel picks one"),
 		config.NewSwitch("json", &s.asJSON,
-			"print JSON; with --watch, one line for each change").WithoutVariable(),
-		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").WithoutVariable().WithShortName("v"),
-	}
+			"print JSON; with --watch, one line for each change"),
+		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").WithShortName("v"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] " +
@@ -54,7 +53,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is " +
 			"starting or gives no sign of life, " +
 			"64 if there is no such run, and 124 after --timeout.",
-	}, config.AssignCategory(outputHeading, own...), s.runStatus)
+	}, own, s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/inspect/runs"
-	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -287,20 +285,6 @@ func TestFlagsFirst(t *testing.T) {
 	} {
 		if got := strings.Join(config.FlagsFirst(command, strings.Fields(args)), " "); got != want {
 			t.Errorf("%q becomes %q, not %q", args, got, want)
-		}
-	}
-}
-
-// BenchmarkStatus measures one status of a run of 4096 nodes, one of which is late.
-func BenchmarkStatus(b *testing.B) {
-	s := runs.Observer{Path: runDir(b, 4096, 17)}
-	for b.Loop() {
-		status, err := s.ReadStatus(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.WriteString(io.Discard, status.Text(timeline.TextStyle{})); err != nil || status.Ready != 4095 {
-			b.Fatalf("%d are ready: %v", status.Ready, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (inv *invocation) stopCommand() *cli.Command {
 			"        (inside a job: the current run)",
 		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the " +
 			"default is the current run; outside, give a run or a log directory.",
-	}, config.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
+	}, which.settings(runHeading), func(args []string) error {
 		// A pod of a Job has the name of its run, and a process of the run its directory.
 		job := ""
 		if len(args) == 0 && which.logDirSetting.Source != config.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {

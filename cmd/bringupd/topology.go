@@ -43,7 +43,7 @@ func (s *topologyCmd) newSettings() config.List {
 	return slices.Concat(
 		config.AssignCategory("Ranks", perNode, bind),
 		removedSettings("topology"),
-		config.AssignCategory(outputHeading, config.NewSwitch("json", &s.asJSON, "print JSON").WithoutVariable()),
+		config.AssignCategory(outputHeading, config.FlagsOnly(config.NewSwitch("json", &s.asJSON, "print JSON"))...),
 	)
 }
 

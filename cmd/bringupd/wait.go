@@ -15,14 +15,13 @@ func (inv *invocation) waitCommand() *cli.Command {
 	var which runSelector
 	var timeout time.Duration
 	goal := string(runs.GoalEnd)
-	own := config.List{
+	own := which.settings(outputHeading,
 		config.NewChoice("for", runs.Goals(), &goal,
 			"up: until the gate is open and the driver starts; end: until the run has "+
-				"ended").WithoutVariable(),
+				"ended"),
 		config.NewDuration("timeout", &timeout,
-			"end with 124 after this time; 0: never").WithoutVariable(),
-		which.newLogDirSetting(),
-	}
+			"end with 124 after this time; 0: never"),
+	)
 	return inv.completeCommand(cli.Command{
 		Name: "wait", Usage: "wait until a run is up or has ended",
 		UsageText: "bringupd wait [flags] [RUN | JOB | LOG-DIRECTORY]",
@@ -30,7 +29,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 			"attempt of a run with --restarts. " +
 			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if " +
 			"its daemons may be gone, and 124 after --timeout.",
-	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
+	}, own, func(args []string) error {
 		return inv.withTimeout(timeout, func(ctx context.Context) error {
 			path, err := which.awaitRun(ctx, args, inv.printMessage)
 			if err != nil {

@@ -56,41 +56,35 @@ func replaceUsageError(c *cli.Context, err error, isSubcommand bool) error {
 	return config.ReplaceUsageError(c, err, isSubcommand)
 }
 
+// foreignFlags are flags of other programs, with the owner and the replacement.
+var foreignFlags = []struct{ names, hint string }{
+	{"np n", "mpirun's; give --ranks=N, and the program after -- without mpirun"},
+	{"npersocket", "mpirun's; give --ranks-per-node=numa, and the program after -- without mpirun"},
+	{"ppn npernode", "mpirun's; give --ranks-per-node=N, and the program after -- without mpirun"},
+	{"host hostfile machinefile", "mpirun's; start bringupd by srun, or without a batch system by bringupd hosts"},
+	{"map-by rank-by", "mpirun's; give --ranks-per-node: ranks are numbered node by node"},
+	{"bind-to", "mpirun's; give --bind"},
+	{"mca", "mpirun's; export OMPI_MCA_NAME=VALUE before bringupd starts, or give --env=OMPI_MCA_NAME=VALUE"},
+	{"tag-output", "mpirun's; give --tag"},
+	{"x genv", "mpirun's; give --env=NAME=VALUE"},
+	{"nproc-per-node", "torchrun's; give --ranks-per-node=N, and the program after -- without torchrun"},
+	{"m module no-python", "torchrun's; give the command after --, as in: -- python -m MODULE"},
+	{"redirects tee", "torchrun's; each rank has a log, and --output selects what is shown"},
+	{"max-restarts", "torchrun's; give --restarts=N"},
+	{"node-rank master-addr master-port rdzv-backend rdzv-endpoint rdzv-id standalone",
+		"torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
+	{"gpus gres time nodelist", "srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs, and " +
+		"--deadline=TIME limits the job"},
+	{"timeout", "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"},
+}
+
 // foreignFlagHint returns the owner of a flag of another program, and the replacement.
 func foreignFlagHint(name string) string {
-	switch strings.ReplaceAll(name, "_", "-") {
-	case "np", "n":
-		return "mpirun's; give --ranks=N, and the program after -- without mpirun"
-	case "npersocket":
-		return "mpirun's; give --ranks-per-node=numa, and the program after -- without mpirun"
-	case "ppn", "npernode":
-		return "mpirun's; give --ranks-per-node=N, and the program after -- without mpirun"
-	case "host", "hostfile", "machinefile":
-		return "mpirun's; start bringupd by srun, or without a batch system by bringupd hosts"
-	case "map-by", "rank-by":
-		return "mpirun's; give --ranks-per-node: ranks are numbered node by node"
-	case "bind-to":
-		return "mpirun's; give --bind"
-	case "mca":
-		return "mpirun's; export OMPI_MCA_NAME=VALUE before bringupd starts, or give --env=OMPI_MCA_NAME=VALUE"
-	case "tag-output":
-		return "mpirun's; give --tag"
-	case "x", "genv":
-		return "mpirun's; give --env=NAME=VALUE"
-	case "nproc-per-node":
-		return "torchrun's; give --ranks-per-node=N, and the program after -- without torchrun"
-	case "m", "module", "no-python":
-		return "torchrun's; give the command after --, as in: -- python -m MODULE"
-	case "redirects", "tee":
-		return "torchrun's; each rank has a log, and --output selects what is shown"
-	case "max-restarts":
-		return "torchrun's; give --restarts=N"
-	case "node-rank", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone":
-		return "torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
-	case "gpus", "gres", "time", "nodelist":
-		return "srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs, and --deadline=TIME limits the job"
-	case "timeout":
-		return "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"
+	name = strings.ReplaceAll(name, "_", "-")
+	for _, foreign := range foreignFlags {
+		if slices.Contains(strings.Fields(foreign.names), name) {
+			return foreign.hint
+		}
 	}
 	return ""
 }
