@@ -19,7 +19,9 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 // pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	return inv.childCommand(pmix.ChildCommand, "pmix", "serve PMIx as configured by standard input",
-		func(library string, std config.Streams) int { return child.ServePMIx(library, std.In, std.Out, std.Err) })
+		func(library string, std config.Streams) int {
+			return child.ServePMIx(library, std.In, std.Out, std.Err)
+		})
 }
 
 // childCommand returns a hidden subcommand that serves a daemon with a library, which flag names.

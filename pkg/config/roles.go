@@ -125,7 +125,7 @@ func (c *Config) validateRoles() error {
 		return err
 	}
 	for _, other := range []struct {
-		is         bool
+		is           bool
 		what, remedy string
 	}{
 		{len(c.Driver) > 0, "a driver", "make it the command of a primary role"},
