@@ -96,18 +96,3 @@ func (a Arguments) RejectFlags(program string, own map[string]string) error {
 	}
 	return nil
 }
-
-// FindFreePorts returns n different ports on which no process listens at the moment.
-func FindFreePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		// All listeners stay open until the last is found, so that the ports differ.
-		held, err := net.Listen("tcp", ":0")
-		if err != nil {
-			return nil, fmt.Errorf("cannot find a free port: %v", err)
-		}
-		defer func() { _ = held.Close() }()
-		ports = append(ports, held.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}

@@ -1,8 +1,6 @@
 package framework
 
 import (
-	"net"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,22 +53,5 @@ func TestArguments(t *testing.T) {
 	}
 	if err := args.RejectFlags("prog", map[string]string{"--off": ""}); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestFreePorts(t *testing.T) {
-	ports, err := FindFreePorts(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[int]bool{}
-	for _, port := range ports {
-		listener, err := net.Listen("tcp", ":"+strconv.Itoa(port))
-		if err != nil || seen[port] {
-			t.Errorf("port %d of %v: %v", port, ports, err)
-			continue
-		}
-		seen[port] = true
-		_ = listener.Close()
 	}
 }

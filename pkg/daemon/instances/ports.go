@@ -2,7 +2,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -10,9 +9,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -68,7 +64,7 @@ func (b *PortBlock) Keep(ports ...int) {
 		if _, isKept := b.kept[port]; isKept || b.granted[port] {
 			continue
 		}
-		if socket, err := bindPort(port); err == nil {
+		if socket, _, err := health.ReservePort(port); err == nil {
 			b.kept[port] = socket
 		}
 	}
@@ -88,61 +84,10 @@ func (b *PortBlock) Release(ports ...int) {
 
 // close releases a port, if it is kept. mu must be held.
 func (b *PortBlock) close(port int) {
-	socket, isKept := b.kept[port]
-	if !isKept {
-		return
+	if socket, isKept := b.kept[port]; isKept {
+		health.ReleasePort(socket)
+		delete(b.kept, port)
 	}
-	// A process that is just being started has a copy of the socket until it executes its program.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	_ = unix.Close(socket)
-	delete(b.kept, port)
-}
-
-// bindPort binds a socket to a port of all addresses. It does not listen, and shares the port with
-// no other socket, so that no process can listen there until it is closed.
-func bindPort(port int) (socket int, err error) {
-	for _, address := range []unix.Sockaddr{&unix.SockaddrInet6{Port: port}, &unix.SockaddrInet4{Port: port}} {
-		family := unix.AF_INET
-		if _, is := address.(*unix.SockaddrInet6); is {
-			family = unix.AF_INET6
-		}
-		if socket, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			continue // a machine without IPv6
-		}
-		if family == unix.AF_INET6 {
-			err = unix.SetsockoptInt(socket, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
-		}
-		if err == nil {
-			err = bindAlone(socket, address)
-		}
-		if err == nil {
-			return socket, nil
-		}
-		_ = unix.Close(socket)
-	}
-	return 0, err
-}
-
-// bindAlone binds a socket, also if connections of a process that has ended linger at its port.
-// That needs SO_REUSEADDR, with which others could share the port: the kernel stops to grant that
-// when the socket begins to listen, and refuses it without the option.
-func bindAlone(socket int, address unix.Sockaddr) error {
-	if err := unix.Bind(socket, address); !errors.Is(err, unix.EADDRINUSE) {
-		return err
-	}
-	for _, step := range []func() error{
-		func() error { return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) },
-		func() error { return unix.Bind(socket, address) },
-		func() error { return unix.Listen(socket, 0) },
-		func() error { return unix.Shutdown(socket, unix.SHUT_RD) },
-		func() error { return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // portsOf returns the ports of a process that the file does not fix.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -119,7 +120,7 @@ func (Cluster) HasServices() bool { return true }
 
 // HeadService returns the head's ray start, and its address for workers and the driver.
 func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := framework.FindFreePorts(2)
+	free, err := health.FindFreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 const (
@@ -23,32 +23,18 @@ type Reservation struct {
 	socket  int
 }
 
-// ReservePort reserves a free port until Close. The socket is bound, but does not listen, and permits
-// other sockets of the same user at the port (SO_REUSEPORT), as NCCL's have it. So processes of this
-// user can listen there, and the kernel refuses the port to other users for the whole time.
+// ReservePort reserves a free port until Close, at which processes of this user can listen as NCCL's
+// do, and no others.
 func ReservePort() (*Reservation, error) {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	socket, port, err := health.ReserveSharedPort()
+	if err == nil && port == defaultPort {
+		health.ReleasePort(socket)
+		err = fmt.Errorf("the kernel has assigned port %d", port)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot reserve a port for NCCL: %w", err)
 	}
-	// Without SO_REUSEADDR, so that a socket of another user that has it cannot be bound either.
-	err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	if err == nil {
-		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	var bound unix.Sockaddr
-	if err == nil {
-		bound, err = unix.Getsockname(socket)
-	}
-	v4, is := bound.(*unix.SockaddrInet4)
-	if err == nil && (!is || v4.Port == defaultPort) {
-		err = fmt.Errorf("the kernel has assigned %v", bound)
-	}
-	if err != nil {
-		_ = unix.Close(socket)
-		return nil, fmt.Errorf("cannot reserve a port for NCCL: %w", err)
-	}
-	return &Reservation{netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), uint16(v4.Port)), socket}, nil
+	return &Reservation{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)), socket}, nil
 }
 
 // Address returns the value of AddressVariable, or an empty string if r is nil.
@@ -62,7 +48,7 @@ func (r *Reservation) Address() string {
 // Close ends the reservation. It does nothing if r is nil.
 func (r *Reservation) Close() {
 	if r != nil {
-		_ = unix.Close(r.socket)
+		health.ReleasePort(r.socket)
 	}
 }
 
