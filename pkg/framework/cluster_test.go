@@ -13,78 +13,65 @@ import (
 
 var errOver = errors.New("the time is over")
 
-func TestAwaitNil(t *testing.T) {
+// TestAwaitMembers verifies that the members are listed until all are there, that a listing that
+// never returns is cancelled and the next one made, and that the wait ends with its time or its context.
+func TestAwaitMembers(t *testing.T) {
+	missing := errors.New("n1 is missing")
+	hangs := func(ctx context.Context, _ int, _ time.Duration) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	for _, tc := range []struct {
-		name  string
-		from  time.Duration // since the start, when the check succeeds
-		fails bool
+		name string
+		list func(ctx context.Context, times int, since time.Duration) error
+		took time.Duration
+		says string // empty: no error
 	}{
-		{"at once", 0, false}, {"after a while", 3 * time.Second, false}, {"never", time.Hour, true},
+		{"at once", func(context.Context, int, time.Duration) error { return nil }, 0, ""},
+		{"after a while", func(_ context.Context, _ int, since time.Duration) error {
+			if since < 3*time.Second {
+				return missing
+			}
+			return nil
+		}, 3 * time.Second, ""},
+		{"never", func(context.Context, int, time.Duration) error { return missing }, time.Minute, "n1 is missing"},
+		{"it hangs once", func(ctx context.Context, times int, since time.Duration) error {
+			if times > 1 {
+				return nil
+			}
+			return hangs(ctx, times, since)
+		}, 5 * time.Second, ""},
+		{"it hangs until the context ends", hangs, 2 * time.Second, errOver.Error()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errOver)
-				defer cancel()
-				began, look := time.Now(), wellFrom(tc.from)
-				err := awaitNil(ctx, func(context.Context) error { return look(time.Since(began)) })
-				if errors.Is(err, errOver) != tc.fails || (err != nil) != tc.fails {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				if tc.says == errOver.Error() {
+					time.AfterFunc(tc.took, func() { cancel(errOver) })
+				}
+				began, times := time.Now(), 0
+				c := Cluster{Framework: brokenFramework{list: func(ctx context.Context) error {
+					times++
+					return tc.list(ctx, times, time.Since(began))
+				}}}
+				err := c.AwaitMembers(ctx, make([]Member, 2), time.Minute)
+				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("the error is %v", err)
 				}
-				if took := time.Since(began); took < min(tc.from, 10*time.Second) || took > tc.from+300*time.Millisecond {
-					t.Errorf("it took %s", took)
+				if took := time.Since(began); took < tc.took || took > tc.took+500*time.Millisecond {
+					t.Errorf("it took %s, want %s", took, tc.took)
 				}
 			})
 		})
 	}
 }
 
-func wellFrom(when time.Duration) func(time.Duration) error {
-	return func(since time.Duration) error {
-		if since < when {
-			return errors.New("n1 is missing")
-		}
-		return nil
-	}
+// brokenFramework describes no service. list lists its members; if it is nil, one is missing.
+type brokenFramework struct {
+	Framework
+	list func(ctx context.Context) error
 }
-
-// TestAwaitNilBoundsALook verifies that a check that never returns is cancelled and the next one
-// made.
-func TestAwaitNilBoundsALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errOver)
-		defer cancel()
-		looks, began := 0, time.Now()
-		err := awaitNil(ctx, func(ctx context.Context) error {
-			if looks++; looks > 1 {
-				return nil
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if took := time.Since(began); err != nil || looks != 2 || took > 10*time.Second {
-			t.Errorf("after %d looks and %s: %v", looks, took, err)
-		}
-	})
-}
-
-// TestAwaitNilEndsWithItsContext verifies that the end of the wait does not wait for a check.
-func TestAwaitNilEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(2*time.Second, func() { cancel(errOver) })
-		began := time.Now()
-		err := awaitNil(ctx, func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if took := time.Since(began); !errors.Is(err, errOver) || took != 2*time.Second {
-			t.Errorf("after %s: %v", took, err)
-		}
-	})
-}
-
-// brokenFramework describes no service, and never lists its members.
-type brokenFramework struct{ Framework }
 
 func (brokenFramework) Name() string { return "broken" }
 
@@ -96,7 +83,10 @@ func (brokenFramework) WorkerService(Node, Endpoint) (*Service, error) {
 	return nil, errors.New("no port is free")
 }
 
-func (brokenFramework) CheckMembers(context.Context, Node, Endpoint, []Member) error {
+func (b brokenFramework) CheckMembers(ctx context.Context, _ Node, _ Endpoint, _ []Member) error {
+	if b.list != nil {
+		return b.list(ctx)
+	}
 	return errors.New("n1 is missing")
 }
 
@@ -117,11 +107,6 @@ func TestBrokenCluster(t *testing.T) {
 			if !ok || f.Kind != health.ServiceDied || !strings.Contains(f.Message, tc.says) {
 				t.Errorf("the error is %#v, want %q", tc.err, tc.says)
 			}
-		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errOver)
-		if err := c.AwaitMembers(ctx, nil, time.Minute); !errors.Is(err, errOver) {
-			t.Errorf("at the end of its context the error is %v", err)
 		}
 		if err := (Cluster{Framework: None{}}).AwaitMembers(t.Context(), make([]Member, 2), time.Minute); err != nil {
 			t.Errorf("without a list the error is %v", err)

@@ -42,26 +42,6 @@ func TestTopoRank(t *testing.T) {
 	}
 }
 
-// TestTopoRankIsItsOwn verifies that all nodes have different numbers, and that none is 0, which
-// Ray would lose. The order of the ranks does not separate the nodes of a block.
-func TestTopoRankIsItsOwn(t *testing.T) {
-	owner := map[float64]int{}
-	for rank := range 5000 {
-		block := []string{"blue", "b2", "c2", "b99000000", "b99000001"}[rank%5]
-		number := rankAt(block+".n1", "block.node", rank)
-		if other, taken := owner[number]; taken || number < 1 {
-			t.Fatalf("node %d has %f, and so has node %d", rank, number, other)
-		}
-		owner[number] = rank
-		if number > 1e14 {
-			t.Fatalf("node %d has %f, too much for Ray", rank, number)
-		}
-	}
-	if low, high := rankAt("b1.n9", "block.node", 4999), rankAt("b2.n1", "block.node", 0); low >= high {
-		t.Errorf("the last of block 1 has %f, the first of block 2 %f", low, high)
-	}
-}
-
 func TestRayResources(t *testing.T) {
 	const rack = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
 	node := testNode(t, 2)

@@ -27,7 +27,7 @@ type Config struct {
 	GrantedBy   string
 	Environ     []string // environment of the driver
 	Nodes       int      // number of nodes of the job; 0: unknown
-	TempDir          string
+	TempDir     string
 	// ObjectStore is the number of bytes that a service will keep in /dev/shm; 0: unknown.
 	ObjectStore int64
 	// Tasks is the number of processes and threads that the services need; 0: unknown.

@@ -46,6 +46,6 @@ func newBundle(program string, seen Bundle, report check.Report) Bundle {
 	if seen.Facts != nil {
 		seen.Facts = anonymizeFacts(*seen.Facts)
 	}
-	seen.Report = redactReport(report, seen.Facts)
+	seen.Report = redactReport(report)
 	return seen
 }

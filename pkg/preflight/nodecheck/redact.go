@@ -1,12 +1,10 @@
 package nodecheck
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
@@ -59,42 +57,15 @@ func anonymizeProcesses(processes gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.
 }
 
 // redactReport returns a copy of the report without the node's name, process names,
-// and the output of the site's own commands. facts are the facts of the recording; they
-// may be nil.
-func redactReport(report check.Report, facts *gpu.Facts) check.Report {
+// and the output of the site's own commands.
+func redactReport(report check.Report) check.Report {
 	report.Host = hostPlaceholder
 	report.Findings = slices.Clone(report.Findings)
 	for i := range report.Findings {
 		f := &report.Findings[i]
-		switch {
-		case strings.HasPrefix(f.ID, "active."):
+		if strings.HasPrefix(f.ID, "active.") || f.ID == "gpu.busy" {
 			f.Observed, f.Lines = omittedText, nil
-		case f.ID == "gpu.busy" && f.Device != nil:
-			f.Observed = gpuUseText(facts, f.Device.Index, f.Observed)
 		}
 	}
 	return report
-}
-
-// gpuUseText describes how many processes use a GPU and how much memory they use. It returns
-// observed if there are no processes, and a placeholder if the GPU is unknown.
-func gpuUseText(facts *gpu.Facts, index int, observed string) string {
-	if facts == nil {
-		return omittedText
-	}
-	at := slices.IndexFunc(facts.GPUs, func(g gpu.GPU) bool { return g.Index == index })
-	if at < 0 {
-		return omittedText
-	}
-	g := facts.GPUs[at]
-	procs := g.Processes.OrZero()
-	if len(procs) == 0 {
-		return observed
-	}
-	var bytes uint64
-	for _, p := range procs {
-		bytes += p.Used
-	}
-	return fmt.Sprintf("processes: %d, using %s; %s in use in total", len(procs),
-		textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
 }
