@@ -226,7 +226,7 @@ func (c *Child) reapAndRecord() {
 	if c.exit.ShellStatus() != 0 && !c.exit.Requested {
 		c.exit.OOM = c.supervisor.findMemory().KillsSince(c.oomKillsBefore, c.exit.wasKilled())
 	}
-	c.supervisor.guardLink.addSession(c.ownSession())
+	c.supervisor.guardLink.sendLine(addLine(c.ownSession()))
 }
 
 // Name returns Spec.Name.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,18 +104,6 @@ func TestWasAsked(t *testing.T) {
 	}
 }
 
-// TestTakeExitOfAStranger verifies that the exit of a process that another part of the program has
-// reaped is unknown.
-func TestTakeExitOfAStranger(t *testing.T) {
-	stranger, err := os.FindProcess(os.Getppid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if exit := reapExit(stranger); exit.Code != -1 || exit.Err == nil {
-		t.Errorf("%#v, want an error", exit)
-	}
-}
-
 func TestSignalReachesTheGroup(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell(`trap 'echo parent; exit 7' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while :; do wait; done`))
@@ -159,41 +146,6 @@ func TestChildIsItsOwnSession(t *testing.T) {
 		t.Errorf("%#v, %v; want session and group %d", p, err, c.PID())
 	}
 	c.Stop(t.Context(), 0, unix.SIGKILL)
-}
-
-// TestSignalsAreDefaultInChildren verifies that a child has the signal dispositions that this
-// process had at its start: a signal that nohup ignores stays ignored, and no other one is.
-func TestSignalsAreDefaultInChildren(t *testing.T) {
-	ours, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ignored := signalMask(t, string(ours), "SigIgn")
-	s := newSupervisor(t)
-	c := start(t, s, shell("grep -E 'Sig(Ign|Blk)' /proc/self/status"))
-	finished(t, c)
-	theirs := strings.Join(c.LastLines(), "\n")
-	// Signals 32 and 33 are reserved for the C library: processes that make starts with posix_spawn
-	// have them ignored, and Go does not change them.
-	const own = 1<<31 | 1<<32
-	if got := signalMask(t, theirs, "SigIgn") &^ own; got != ignored&^own {
-		t.Errorf("it ignores %x, want %x", got, ignored)
-	}
-	if got := signalMask(t, theirs, "SigBlk"); got != 0 {
-		t.Errorf("it blocks %x, want none", got)
-	}
-}
-
-// signalMask reads one line of /proc/PID/status.
-func signalMask(t *testing.T, status, name string) uint64 {
-	t.Helper()
-	_, rest, _ := strings.Cut(status, name+":\t")
-	mask, _, _ := strings.Cut(rest, "\n")
-	set, err := strconv.ParseUint(mask, 16, 64)
-	if err != nil {
-		t.Fatalf("no %s in %q: %v", name, status, err)
-	}
-	return set
 }
 
 // TestOwns verifies that a family is found by the daemon and by an observer, and that two families

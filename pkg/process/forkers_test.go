@@ -6,11 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // TestForkersKeepTheirThreads verifies that a child survives the end of other threads. The kernel
@@ -68,18 +65,4 @@ func threads(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(list)
-}
-
-// TestForkersSideBySide verifies that a job that hangs does not block others.
-func TestForkersSideBySide(t *testing.T) {
-	f := newForkThreads()
-	defer f.wg.Wait()
-	defer f.shutDown()
-	hang, done := make(chan struct{}), make(chan struct{})
-	f.runJob(func() { <-hang })
-	f.runJob(func() { close(done) })
-	if !ctxutil.AwaitDoneFor(done, time.Minute) {
-		t.Error("the second job waits for the first")
-	}
-	close(hang)
 }

@@ -342,8 +342,8 @@ func TestGuardThatDoesNotRead(t *testing.T) {
 	unix.Kill(first, unix.SIGSTOP)
 	until(t, "stop of the guard", func() (bool, any) { p, err := readStat(first); return err == nil && p.state == 'T', p })
 	for pid := range 50000 {
-		s.guardLink.addSession(familySession{sid: 1<<30 + pid})
-		s.guardLink.removeSession(1<<30 + pid)
+		s.guardLink.sendLine(addLine(familySession{sid: 1<<30 + pid}))
+		s.guardLink.sendLine(removeLine(1<<30 + pid))
 	}
 	until(t, "another guard", func() (bool, any) {
 		now := guards(t, s.markPrefix)

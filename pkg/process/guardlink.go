@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files"
 )
 
 // guardRestartDelay is the pause before the next start if a guard ended within that time of its own
@@ -62,16 +61,8 @@ func (g *guardLink) awaitFirst(ctx context.Context) {
 	ctxutil.AwaitDone(ctx, g.firstForked)
 }
 
-// addSession reports a new session to the guard, or a change of a known one.
-func (g *guardLink) addSession(r familySession) { g.sendLine(addLine(r)) }
-
-// addOwnPath reports a file or directory that the guard must remove if the daemon dies.
-func (g *guardLink) addOwnPath(path files.OwnedPath) { g.sendLine(ownPathLine(path)) }
-
-// removeSession reports that no process is left in a session.
-func (g *guardLink) removeSession(sid int) { g.sendLine(removeLine(sid)) }
-
-// sendLine sends a line to the current guard, and saves its content for all later ones.
+// sendLine sends a line, such as one of [addLine], to the current guard, and saves its content for all
+// later ones.
 func (g *guardLink) sendLine(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

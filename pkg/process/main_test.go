@@ -37,8 +37,6 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "daemon":
 		os.Exit(standIn())
-	case "exit":
-		os.Exit(tellExit())
 	case "blob":
 		os.Exit(writeBlobs())
 	case "locked":
@@ -51,8 +49,6 @@ func TestMain(m *testing.M) {
 		os.Exit(hidePlace())
 	case "hidden":
 		os.Exit(hiddenLife())
-	case "lines":
-		os.Exit(writeLines())
 	case "files":
 		os.Exit(tellFiles())
 	default:
@@ -176,29 +172,6 @@ func writeBlobs() int {
 	if first, second := <-done, <-done; first != nil || second != nil {
 		return 1
 	}
-	return 0
-}
-
-// writeLines prints the given number of lines to each stream, in pieces that may end anywhere.
-func writeLines() int {
-	count, _ := strconv.Atoi(os.Args[1])
-	done := make(chan struct{}, 2)
-	for i, file := range []*os.File{os.Stdout, os.Stderr} {
-		go func() {
-			var all bytes.Buffer
-			for n := range count {
-				fmt.Fprintf(&all, "stream %d line %07d of the many that this child prints\n", i, n)
-			}
-			for text := all.Bytes(); len(text) > 0; {
-				n := min(len(text), 1000+len(text)%777)
-				file.Write(text[:n])
-				text = text[n:]
-			}
-			done <- struct{}{}
-		}()
-	}
-	<-done
-	<-done
 	return 0
 }
 

@@ -1,48 +1,32 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"testing"
 )
 
-// TestOrphansEnd verifies that a process that forks twice, begins a session and clears its
-// environment ends with its daemon: at once if the daemon closes, and by the guard if it is killed.
+// TestOrphansEnd verifies that a process that forks twice, begins a session, and clears its environment
+// and its limit ends with a daemon that closes.
 func TestOrphansEnd(t *testing.T) {
 	takesSeconds(t)
-	for name, end := range map[string]func(d *daemon) error{
-		"close": func(d *daemon) error {
-			_, err := io.WriteString(d.word, "close")
-			_ = d.word.Close()
-			return err
-		},
-		"kill": func(d *daemon) error { return d.cmd.Process.Kill() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			arg := nap()
-			killNaps(t, arg)
-			d := newDaemon(t, fmt.Sprintf(`env -i setsid sh -c '(sleep %s & setsid sleep %[1]s &)'; exec sleep %s`, arg, nap()))
-			sleepers(t, arg, 2)
-			until(t, "adopted orphans", func() (bool, any) {
-				found := naps(t, arg)
-				for _, p := range found {
-					if p.name == "sleep" && p.ppid != d.cmd.Process.Pid {
-						return false, found
-					}
-				}
-				return true, found
-			})
-			if err := end(d); err != nil {
-				t.Fatal(err)
-			}
-			noneLeft(t, arg)
-			if err := d.cmd.Wait(); name == "close" && err != nil {
-				t.Errorf("the daemon ended with %v", err)
-			}
-		})
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf(`env -i prlimit --locks=unlimited setsid sh -c '(sleep %s & setsid sleep %[1]s &)'; exec sleep %s`, arg, nap()))
+	sleepers(t, arg, 2)
+	until(t, "adopted orphans", func() (bool, any) {
+		found := naps(t, arg)
+		isOther := func(p procStat) bool { return p.name == "sleep" && p.ppid != d.cmd.Process.Pid }
+		return !slices.ContainsFunc(found, isOther), found
+	})
+	_, err := io.WriteString(d.word, "close")
+	if err := errors.Join(err, d.word.Close(), d.cmd.Wait()); err != nil {
+		t.Errorf("the daemon: %v", err)
 	}
+	noneLeft(t, arg)
 }
 
 // TestOrphansAreReaped verifies that orphans that end are reaped while their daemon lives, and that

@@ -217,19 +217,6 @@ func TestElders(t *testing.T) {
 	}
 }
 
-// TestReadStatAllocations verifies that the inspection of a process allocates little, because all
-// processes of a node are inspected when a job ends.
-func TestReadStatAllocations(t *testing.T) {
-	pid := os.Getpid()
-	if got := testing.AllocsPerRun(100, func() {
-		if _, err := readStat(pid); err != nil {
-			t.Error(err)
-		}
-	}); got > 4 {
-		t.Errorf("%v allocations", got)
-	}
-}
-
 func TestReadSelf(t *testing.T) {
 	for _, tc := range []struct {
 		name, number, want string

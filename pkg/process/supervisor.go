@@ -88,7 +88,7 @@ func (s *Supervisor) StartGuard() { s.guardLink.ensureStarted() }
 
 // OwnPath makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly.
 // The guard exists from the first child, or from [Supervisor.StartGuard], on.
-func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.addOwnPath(path) }
+func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.sendLine(ownPathLine(path)) }
 
 // Start starts a child. The error wraps [ErrNotFound] or [ErrNotExecutable] if the
 // program cannot be run. ctx bounds the start only, which may hang if the program's file system
@@ -150,7 +150,7 @@ func (s *Supervisor) launchChild(ctx context.Context, c *Child) error {
 
 // registerChild registers a running child with the guard and Close.
 func (s *Supervisor) registerChild(c *Child) {
-	s.guardLink.addSession(c.ownSession())
+	s.guardLink.sendLine(addLine(c.ownSession()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.children[c] = struct{}{}
@@ -158,7 +158,7 @@ func (s *Supervisor) registerChild(c *Child) {
 
 // unregisterChild removes a child when no process of its family is left.
 func (s *Supervisor) unregisterChild(c *Child) {
-	s.guardLink.removeSession(c.pid)
+	s.guardLink.sendLine(removeLine(c.pid))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.children, c)

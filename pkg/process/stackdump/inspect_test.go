@@ -159,23 +159,6 @@ func TestLookHangs(t *testing.T) {
 	}
 }
 
-func TestParseCall(t *testing.T) {
-	for _, tc := range []struct {
-		text, name string
-		file       int64
-	}{
-		{"running", "", -1},
-		{"", "", -1},
-		{"-1 0x7ffe 0x7f11", "", -1},
-		{"9999 0x3 0x0", "system call 9999", -1},
-		{"x 0x3", "", -1},
-	} {
-		if name, file := parseCall(tc.text); name != tc.name || file != tc.file {
-			t.Errorf("%q is call %q of file %d, want %q of %d", tc.text, name, file, tc.name, tc.file)
-		}
-	}
-}
-
 func TestFindSocket(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "net"), 0o700); err != nil {

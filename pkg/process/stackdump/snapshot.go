@@ -205,17 +205,19 @@ func (s ChildReport) describeActivity() string {
 		words = append(words, fmt.Sprintf("in %s %s", wait.Kind, wait.Name))
 	}
 	// Prefer the stack to the state of the process.
-	place, state := s.Stack.UserLocation(), s.Process.describeState()
-	switch at := place.String(); {
-	case at == "":
-		words = append(words, state)
-	case place.Function != "":
-		words = append(words, at)
-	case s.Process.Call != "" && !s.Process.isBusy():
-		words = append(words, "in "+s.Process.Call+" "+at)
-	default:
-		words = append(words, state+" "+at)
+	function, line := s.Stack.userLocation()
+	state := s.Process.describeState()
+	place := state
+	switch {
+	case function != "":
+		place = "in " + function
+	case line != "" && s.Process.Call != "" && !s.Process.isBusy():
+		place = "in " + s.Process.Call
 	}
+	if line != "" {
+		place += " at " + line
+	}
+	words = append(words, place)
 	if s.Process.IsHeld() && !strings.Contains(strings.Join(words, ""), state) {
 		words = append([]string{state}, words...)
 	}

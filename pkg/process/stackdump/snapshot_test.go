@@ -146,22 +146,3 @@ no running processes were found
 		})
 	}
 }
-
-// TestPictureIsWhole verifies that the data contains all reports, in the order of the nodes.
-func TestPictureIsWhole(t *testing.T) {
-	var seen []ChildReport
-	for rank := range 100 {
-		seen = append(seen, aSeen(99-rank, inCall(fmt.Sprintf("system call %d", rank%7), "")))
-	}
-	picture := NewRunSnapshot("demo", 13, seen, nil)
-	total := 0
-	for _, group := range picture.Groups {
-		total += group.Count
-		if !slices.IsSorted(group.Ranks) || len(group.Ranks) != group.Count {
-			t.Errorf("a group has the ranks %v", group.Ranks)
-		}
-	}
-	if total != 100 || len(picture.Reports) != 100 || len(picture.Groups) != 7 || picture.Reports[0].Node != 0 || picture.Reports[99].Node != 12 {
-		t.Errorf("there are %d in %d groups, and %d were seen", total, len(picture.Groups), len(picture.Reports))
-	}
-}

@@ -30,46 +30,23 @@ type Frame struct {
 // maxFrames is the maximum number of frames of a stack that are kept.
 const maxFrames = 60
 
-// StackLocation summarizes a stack: the current line of the user's program, and the function called
-// there.
-type StackLocation struct {
-	Function string // function of a library; empty if the thread is in the user's own function
-	Line     string // such as train.py:210; empty if the stack contains no function of the user
-}
-
-// String returns the place in the form "in all_reduce at train.py:210".
-func (p StackLocation) String() string {
-	var words []string
-	if p.Function != "" {
-		words = append(words, "in "+p.Function)
-	}
-	if p.Line != "" {
-		words = append(words, "at "+p.Line)
-	}
-	return strings.Join(words, " ")
-}
-
-// UserLocation returns the innermost line of the user's program, that is, outside libraries, and
-// the outermost function called there that is not just a wrapper.
-func (s *Stack) UserLocation() StackLocation {
+// userLocation returns the innermost line of the user's program, that is, outside libraries, such as
+// train.py:210, and the outermost function called there that is not just a wrapper. Both may be empty.
+func (s *Stack) userLocation() (function, line string) {
 	if s == nil || len(s.Frames) == 0 {
-		return StackLocation{}
+		return "", ""
 	}
 	// Without a line of the user's program, use the outermost function of the whole stack.
-	user := slices.IndexFunc(s.Frames, Frame.isUserCode)
 	within := s.Frames
-	var place StackLocation
-	if user >= 0 {
-		within = s.Frames[:user]
-		place.Line = s.Frames[user].sourceLine()
+	if user := slices.IndexFunc(s.Frames, Frame.isUserCode); user >= 0 {
+		within, line = s.Frames[:user], s.Frames[user].sourceLine()
 	}
 	for _, frame := range slices.Backward(within) {
 		if !slices.Contains(wrappers, frame.methodName()) && !slices.Contains(starters, frame.methodName()) {
-			place.Function = frame.Func
-			break
+			return frame.Func, line
 		}
 	}
-	return place
+	return "", line
 }
 
 // wrappers are functions that only call a function that is passed to them.

@@ -13,29 +13,26 @@ func TestPlace(t *testing.T) {
 		frames []Frame // the innermost first
 		want   string
 	}{
-		{"none", nil, ""},
-		{"the user's own line", []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}}, "at data.py:88"},
+		{"none", nil, "@"},
+		{"the user's own line", []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}}, "@data.py:88"},
 		{"what it has called, behind a wrapper", []Frame{
 			{Func: "wait", File: site + "torch/x.py", Line: 3}, {Func: "all_reduce", File: site + "torch/distributed/distributed_c10d.py", Line: 2501},
 			{Func: "wrapper", File: site + "torch/distributed/c10d_logger.py", Line: 81}, {Func: "main", File: "/home/me/train.py", Line: 210},
-			{Func: "<module>", File: "/home/me/train.py", Line: 300}}, "in all_reduce at train.py:210"},
+			{Func: "<module>", File: "/home/me/train.py", Line: 300}}, "all_reduce@train.py:210"},
 		{"the standard library", []Frame{{Func: "wait", File: "/usr/lib/python3.11/threading.py", Line: 327}, {Func: "join", File: "/usr/lib/python3.11/threading.py", Line: 1112},
-			{Func: "main", File: "app.py", Line: 4}}, "in join at app.py:4"},
+			{Func: "main", File: "app.py", Line: 4}}, "join@app.py:4"},
 		{"a thread of a library's own", []Frame{{Func: "wait", File: "/usr/lib/python3.11/threading.py", Line: 327}, {Func: "run", File: site + "x.py", Line: 1},
-			{Func: "Thread._bootstrap_inner", File: "/usr/lib/python3.11/threading.py", Line: 1045}, {Func: "_bootstrap", File: "/usr/lib/python3.11/threading.py", Line: 1002}}, "in run"},
+			{Func: "Thread._bootstrap_inner", File: "/usr/lib/python3.11/threading.py", Line: 1045}, {Func: "_bootstrap", File: "/usr/lib/python3.11/threading.py", Line: 1002}}, "run@"},
 		{"a program in C", []Frame{{Func: "clock_nanosleep", File: "../sysdeps/unix/sysv/linux/clock_nanosleep.c", Line: 78},
 			{Func: "sleep", File: "../sysdeps/posix/sleep.c", Line: 55}, {Func: "step", File: "/home/me/app.c", Line: 12}, {Func: "main", File: "/home/me/app.c", Line: 20},
-			{Func: "__libc_start_call_main", File: "../sysdeps/nptl/libc_start_call_main.h", Line: 58}, {Func: "_start"}}, "in sleep at app.c:12"},
-		{"a program in C without debug information", []Frame{{Func: "read", Library: "/lib/libc.so.6"}, {Func: "take"}, {Func: "main"}, {Func: "_start"}}, "in main"},
+			{Func: "__libc_start_call_main", File: "../sysdeps/nptl/libc_start_call_main.h", Line: 58}, {Func: "_start"}}, "sleep@app.c:12"},
+		{"a program in C without debug information", []Frame{{Func: "read", Library: "/lib/libc.so.6"}, {Func: "take"}, {Func: "main"}, {Func: "_start"}}, "main@"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := (&Stack{Frames: tc.frames}).UserLocation().String(); got != tc.want {
-				t.Errorf("it is %q, want %q", got, tc.want)
+			if function, line := (&Stack{Frames: tc.frames}).userLocation(); function+"@"+line != tc.want {
+				t.Errorf("it is %s@%s, want %s", function, line, tc.want)
 			}
 		})
-	}
-	if got := (*Stack)(nil).UserLocation(); got != (StackLocation{}) {
-		t.Errorf("of no stack it is %+v", got)
 	}
 }
 
