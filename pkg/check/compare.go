@@ -151,26 +151,19 @@ func GroupByValue(nodesByValue map[string][]int) []ValueGroup {
 	return values
 }
 
-// differenceFinding returns the finding for the odd nodes, which do not have the expected value. If
-// the two most common values are equally common, no node is odd, and the finding lists all values
+// differenceFinding returns the finding for the odd nodes, which do not have the most common value.
+// If the two most common values are equally common, no node is odd, and the finding lists all values
 // without NodeIndices.
 func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) string) Finding {
-	usual := values[0]
-	if len(usual.Nodes) == len(values[1].Nodes) {
-		f := k.valuesFinding(values, hosts)
-		f.NodeIndices, f.Expected = nil, "the same on all nodes"
-		return f
-	}
-	f := k.valuesFinding(values[1:], hosts)
-	f.Expected = fmt.Sprintf("%s, as on %d %s", displayValue(usual.Value), len(usual.Nodes),
-		textutil.PluralForm(len(usual.Nodes), "other node"))
-	return f
-}
-
-// valuesFinding returns the finding that lists these values and their nodes.
-func (k attributeRule) valuesFinding(odd []ValueGroup, hosts func([]int) string) Finding {
+	usual, odd := values[0], values[1:]
 	f := Finding{
 		ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.severity == severityStrict,
+		Expected: fmt.Sprintf("%s, as on %d %s", displayValue(usual.Value), len(usual.Nodes),
+			textutil.PluralForm(len(usual.Nodes), "other node")),
+	}
+	isTie := len(usual.Nodes) == len(odd[0].Nodes)
+	if isTie {
+		f.Expected, odd = "the same on all nodes", values
 	}
 	if k.severity == severityFailure {
 		f.Verdict = Fail
@@ -178,10 +171,11 @@ func (k attributeRule) valuesFinding(odd []ValueGroup, hosts func([]int) string)
 	var parts []string
 	for _, v := range odd {
 		parts = append(parts, displayValue(v.Value)+" on "+formatNodes(v.Nodes, hosts))
-		f.NodeIndices = append(f.NodeIndices, v.Nodes...)
+		if !isTie {
+			f.NodeIndices = append(f.NodeIndices, v.Nodes...)
+		}
 	}
 	slices.Sort(f.NodeIndices)
-	f.NodeIndices = slices.Compact(f.NodeIndices)
 	f.Observed = k.label + ": " + textutil.JoinLimited(parts, maxListedValues, "; ")
 	return f
 }

@@ -19,14 +19,11 @@ func TestDrainLine(t *testing.T) {
 		want   string
 	}{
 		{"one", of("n7", bad), `scontrol update nodename=n7 state=drain reason="bringupd gpu.remap GPU 2 (0000:3b:00.0): a row could not be remapped"`},
-		{"of the node itself", of("gpu-a_1.site", Finding{ID: "node.limits", Verdict: Fail, Class: ClassNode, Observed: "x"}), `scontrol update nodename=gpu-a_1.site state=drain reason="bringupd node.limits: x"`},
 		{"the first of three", of("n7", Finding{Verdict: Pass}, bad, bad, bad), `scontrol update nodename=n7 state=drain reason="bringupd gpu.remap GPU 2 (0000:3b:00.0): a row could not be remapped (and 2 more)"`},
 		{"nothing failed", of("n7", Finding{ID: "a", Verdict: Warn, Class: ClassNode}, Finding{ID: "a", Verdict: Unknown, Class: ClassNode}), ""},
-		{"not ready is not sick", of("n7", Finding{ID: "gpu.fabric", Verdict: Wait, Class: ClassNode}), ""},
 		{"the job is to blame", of("n7", Finding{ID: "node.limits", Verdict: Fail, Class: ClassUser}), ""},
 		{"a host that a shell reads", of("n7;reboot", bad), ""},
 		{"a host that is a flag", of("-n7", bad), ""},
-		{"all nodes of a kind", of("n[1-9]", bad), ""},
 		{"no host", of("", bad), ""},
 		{"what a shell reads", of("n7", Finding{ID: "a", Verdict: Fail, Class: ClassNode, Observed: "\"; reboot; $(reboot) `reboot` \\ !! 'x'\nreboot"}),
 			`scontrol update nodename=n7 state=drain reason="bringupd a: '; reboot; (reboot) 'reboot' / .. 'x' reboot"`},

@@ -76,9 +76,7 @@ func (p rdmaPort) isActive() bool { return p.err == nil && p.StateID == stateAct
 //
 // A port that is down does not make a node unfit: NCCL uses the ports that are active
 // (src/transport/net_ib/init.cc), many cards have a second port without a cable, and only the site
-// knows which ports should be up. NHC (check_hw_ib in scripts/lbnl_hw.nhc) requires one active
-// port, with a device and rate that the site may configure. The comparison x.nic_rate reports nodes
-// with fewer or slower ports than the other nodes of the job.
+// knows which ports should be up. The comparison x.nic_rate reports nodes with fewer or slower ports.
 func (h *Host) checkIB(s *FindingBuilder) {
 	devices, ports, err := h.readPorts()
 	if err != nil {

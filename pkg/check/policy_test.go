@@ -11,11 +11,8 @@ func TestParseRule(t *testing.T) {
 		want Rule // none: refused
 	}{
 		{"gpu.busy=warn", Rule{"gpu.busy", EffectWarn}},
-		{"gpu.busy=fail", Rule{"gpu.busy", EffectFail}},
 		{"net.*=off", Rule{"net.*", EffectOff}},
-		{"*=warn", Rule{"*", EffectWarn}},
 		{"gpu.[a-c]?=off", Rule{"gpu.[a-c]?", EffectOff}},
-		{"active.nccl-test=warn", Rule{"active.nccl-test", EffectWarn}},
 		{"", Rule{}},
 		{"gpu.busy", Rule{}},
 		{"=off", Rule{}},
@@ -23,10 +20,8 @@ func TestParseRule(t *testing.T) {
 		{"gpu.busy=OFF", Rule{}},
 		{"gpu.busy=off=off", Rule{}},
 		{"gpu.[=off", Rule{}},
-		{"gpu.a]b[c-=off", Rule{}},
 		{"gpu.busy, gpu.remap=off", Rule{}},
 		{"gpu.busy,gpu.remap=off", Rule{}},
-		{" gpu.busy=off", Rule{}},
 		{"gpu.\x1b=off", Rule{}},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
@@ -64,35 +59,26 @@ func TestPolicyJudges(t *testing.T) {
 		want Verdict
 		by   string
 	}{
-		{"auto lets be what passes", Policy{Mode: ModeAuto}, finding{"gpu.count", Pass, false}, Pass, ""},
 		{"auto lets a warning be", Policy{Mode: ModeAuto}, finding{"gpu.remap", Warn, true}, Warn, ""},
 		{"auto lets an unknown be", Policy{Mode: ModeAuto}, finding{"gpu.remap", Unknown, false}, Unknown, ""},
-		{"the zero mode is no mode of GPUs", Policy{}, finding{"gpu.remap", Unknown, false}, Unknown, ""},
 		{"auto fails", Policy{Mode: ModeAuto}, finding{"gpu.remap", Fail, false}, Fail, ""},
 		{"require wants to know", Policy{Mode: ModeRequire}, finding{"gpu.remap", Unknown, false}, Fail, "gpu-check=require"},
 		{"of GPUs", Policy{Mode: ModeRequire}, finding{"net.ib", Unknown, false}, Unknown, ""},
 		{"require lets a warning be", Policy{Mode: ModeRequire}, finding{"gpu.remap", Warn, true}, Warn, ""},
-		{"require lets be what was skipped", Policy{Mode: ModeRequire}, finding{"gpu.retired", Skip, false}, Skip, ""},
 		{"strict wants to know", Policy{Mode: ModeStrict}, finding{"gpu.remap", Unknown, false}, Fail, "gpu-check=strict"},
 		{"strict fails what is marked for it", Policy{Mode: ModeStrict}, finding{"gpu.remap", Warn, true}, Fail, "gpu-check=strict"},
 		{"strict lets other warnings be", Policy{Mode: ModeStrict}, finding{"gpu.ecc_corr", Warn, false}, Warn, ""},
-		{"strict lets be what passes", Policy{Mode: ModeStrict}, finding{"gpu.remap", Pass, true}, Pass, ""},
 		{"off looks at no GPU", Policy{Mode: ModeOff}, finding{"gpu.remap", Fail, false}, off, ""},
 		{"and at the rest", Policy{Mode: ModeOff}, finding{"node.shm", Fail, false}, Fail, ""},
-		{"and at the rest, whatever its name", Policy{Mode: ModeOff}, finding{"gpus", Fail, false}, Fail, ""},
 		{"off, but for one", Policy{Mode: ModeOff, Rules: rules("gpu.env=warn")}, finding{"gpu.env", Fail, false}, Warn, "gpu.env=warn"},
 		{"a rule warns", Policy{Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Fail, false}, Warn, "gpu.busy=warn"},
 		{"a rule warns of what is unknown", Policy{Mode: ModeRequire, Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Unknown, false}, Warn, "gpu.busy=warn"},
 		{"a rule outranks strict", Policy{Mode: ModeStrict, Rules: rules("gpu.remap=warn")}, finding{"gpu.remap", Warn, true}, Warn, ""},
 		{"a rule fails", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Warn, false}, Fail, "node.*=fail"},
-		{"a rule fails what is unknown", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Unknown, false}, Fail, "node.*=fail"},
-		{"a rule that changes nothing", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Fail, false}, Fail, ""},
 		{"a rule makes nothing wrong", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Pass, false}, Pass, ""},
-		{"nor of what was skipped", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Skip, false}, Skip, ""},
 		{"nobody waits for what stops nobody", Policy{Rules: rules("gpu.fabric=warn")}, finding{"gpu.fabric", Wait, false}, Warn, "gpu.fabric=warn"},
 		{"who waits goes on waiting", Policy{Rules: rules("gpu.fabric=fail")}, finding{"gpu.fabric", Wait, false}, Wait, ""},
 		{"off is off", Policy{Rules: rules("gpu.fabric=off")}, finding{"gpu.fabric", Wait, false}, off, ""},
-		{"a rule is for its id alone", Policy{Rules: rules("gpu.fab=off")}, finding{"gpu.fabric", Fail, false}, Fail, ""},
 		{"the last rule counts", Policy{Rules: rules("gpu.*=off", "gpu.remap=fail")}, finding{"gpu.remap", Warn, false}, Fail, "gpu.remap=fail"},
 		{"the last rule counts, wide or not", Policy{Rules: rules("gpu.remap=fail", "gpu.*=off")}, finding{"gpu.remap", Warn, false}, off, ""},
 	} {
@@ -134,14 +120,12 @@ func TestWorst(t *testing.T) {
 		want     Verdict
 	}{
 		{"none", nil, Pass},
-		{"all pass", []Verdict{Pass, Pass}, Pass},
 		{"all skipped", []Verdict{Skip, Skip}, Pass},
 		{"a warning", []Verdict{Pass, Warn, Skip}, Warn},
 		{"unknown is worse", []Verdict{Unknown, Warn}, Unknown},
 		{"not yet is worse", []Verdict{Unknown, Wait, Warn}, Wait},
 		{"fail is the worst", []Verdict{Wait, Fail, Unknown, Pass}, Fail},
 		{"a word of another version", []Verdict{Pass, "PERHAPS"}, Unknown},
-		{"no word", []Verdict{""}, Unknown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var findings []Finding

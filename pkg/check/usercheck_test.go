@@ -44,15 +44,12 @@ func TestActiveExits(t *testing.T) {
 		lines         string // joined
 	}{
 		{"well", "echo 400 GB/s", Pass, "400 GB/s", "", ""},
-		{"well, and silent", "true", Pass, "exit code 0", "", ""},
 		{"the first line that says something", "echo; echo a; echo b", Pass, "a", "", ""},
 		{"what standard error says is no summary", "echo noise >&2; echo a", Pass, "a", "", ""},
 		{"a warning", "echo slow; echo more; exit 1", Warn, "slow", ClassEnvironment, "slow|more"},
 		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", ClassEnvironment, ""},
-		{"a failure that says why elsewhere", "echo lost >&2; exit 2", Fail, "exit code 2", ClassEnvironment, "lost"},
 		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", ClassEnvironment, ""},
 		{"another code", "echo err; exit 226", Fail, "exit code 226: err", ClassEnvironment, "err"},
-		{"killed by a signal", "kill -SEGV $$", Fail, "killed by SIGSEGV", ClassEnvironment, ""},
 		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
 		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
 		{"control characters", `printf 'a\033[2Jb\n'`, Pass, "a\ufffd[2Jb", "", ""},
@@ -80,27 +77,10 @@ func TestActiveHangIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
-	for name, command := range map[string]string{
-		"in its group":           "sleep 1000 & echo $! >pid; wait",
-		"in a session of itself": "setsid sh -c 'echo $$ >pid; exec sleep 1000'",
-		"deaf to TERM":           "trap '' TERM; echo $$ >pid; while :; do sleep 1; done",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := activeOf(t, command)
-			a.ActiveTimeout = 2 * time.Second
-			got := a.Run(t.Context(), true)
-			if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "timed out after ") || got[0].Hint == "" {
-				t.Errorf("got %+v", got)
-			}
-			gone(t, a.Dir)
-		})
-	}
-}
-
-func TestActiveLeavesNothing(t *testing.T) {
-	a := activeOf(t, "sleep 1000 >/dev/null 2>&1 & echo $! >pid; echo well")
-	if got := a.Run(t.Context(), true); len(got) != 1 || got[0].Verdict != Pass || got[0].Observed != "well" {
+	a := activeOf(t, "trap '' TERM; setsid sh -c 'echo $$ >pid; exec sleep 1000' & while :; do sleep 1; done")
+	a.ActiveTimeout = 2 * time.Second
+	got := a.Run(t.Context(), true)
+	if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "timed out after ") || got[0].Hint == "" {
 		t.Errorf("got %+v", got)
 	}
 	gone(t, a.Dir)
@@ -252,12 +232,8 @@ func TestDCGM(t *testing.T) {
 	}{
 		{"all pass", "", diagnosed("NVML Library=Pass", "software=Pass - All", "PCIe=Skip"), 0,
 			"diag -r 1", Pass, "passed: NVML Library, software"},
-		{"another level", " -r 2 -i 0,1", diagnosed("memory=Pass"), 0,
-			"diag -r 2 -i 0,1", Pass, "passed: memory"},
 		{"one fails", "", diagnosed("NVML Library=Pass", "Inforom=Fail - GPU: 3", "memory=Fail"), 226,
 			"diag -r 1", Fail, "failed: Inforom, memory"},
-		{"one fails, and an older dcgmi ends with 0", "", diagnosed("memory=Fail"), 0,
-			"diag -r 1", Fail, "failed: memory"},
 		{"a GPU is to be isolated", "", "Error: row remapping failed\n", 205,
 			"diag -r 1", Fail, "failed: dcgmi requests that the GPU be isolated"},
 		{"one warns", "", diagnosed("Persistence Mode=Warn", "memory=Pass"), 0,
@@ -266,8 +242,6 @@ func TestDCGM(t *testing.T) {
 			"diag -r 1", Unknown, "unknown: no test has passed"},
 		{"no host engine", "", "Error: unable to establish a connection\n", 235,
 			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 235"},
-		{"NVVS fails, and no test", "", diagnosed("memory=Pass"), 226,
-			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 226"},
 		{"dcgmi does not exist", "", "", -1,
 			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)"},
 	} {
@@ -297,15 +271,11 @@ func TestNCCL(t *testing.T) {
 		observed         string
 	}{
 		{"enough", " 300", "0,1,2,3", measured("0 OK", "448.212"), 0, "-b 1G -e 1G -g 4", Pass, "448.212 GB/s"},
-		{"any bandwidth", "", "0,1", measured("0 OK", "1.5e+01"), 0, "-b 1G -e 1G -g 2", Pass, "1.5e+01 GB/s"},
-		{"other arguments", " 40 -b 8M -e 8M -g 3", "0,1", measured("0 OK", "47.45"), 0, "-b 8M -e 8M -g 3", Pass, "47.45 GB/s"},
 		{"too slow", " 300", "0,1", measured("0 OK", "47.4509"), 0, "-b 1G -e 1G -g 2", Fail, "failed: 47.4509 GB/s, and not 300"},
 		{"wrong results", " 300", "0,1", measured("12 FAILED", "448.2"), 1, "-b 1G -e 1G -g 2", Fail, "failed: 12 wrong results"},
 		{"NCCL fails", "", "0,1", "n3: Test NCCL failure common.cu:958 'unhandled system error'\n", 3, "-b 1G -e 1G -g 2", Fail,
 			"failed: n3: Test NCCL failure common.cu:958 'unhandled system error'"},
-		{"it crashes", "", "0,1", "", 139, "-b 1G -e 1G -g 2", Fail, "failed: all_reduce_perf has ended with exit code 139"},
 		{"one GPU", " 300", "3", "", 0, "", Pass, "there is only one GPU: no all-reduce"},
-		{"a library is missing", "", "0,1", "", 127, "-b 1G -e 1G -g 2", Unknown, "cannot run all_reduce_perf: exit code 127"},
 		{"it does not exist", "", "0,1", "", -1, "", Unknown, "cannot find all_reduce_perf: build nccl-tests or rccl-tests, and add it to PATH or set ALL_REDUCE_PERF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
