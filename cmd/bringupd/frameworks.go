@@ -59,10 +59,9 @@ func frameworkHeading(name string) string { return "With --framework=" + name }
 func frameworkSettings(f framework.Factory) config.List {
 	var all config.List
 	for _, flag := range f.OwnFlags() {
-		all = append(all, flagSetting(flag))
-	}
-	for _, s := range config.AssignCategory(frameworkHeading(f.Name()), all...) {
-		s.Framework = f.Name()
+		s := flagSetting(flag)
+		s.Category, s.Frameworks = frameworkHeading(f.Name()), []string{f.Name()}
+		all = append(all, s)
 	}
 	return all
 }

@@ -67,14 +67,17 @@ func (o *options) daemonSettings() config.List {
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
-	all = append(all, config.AssignCategory(clusterHeading,
+	clusters := config.AssignCategory(clusterHeading,
 		config.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16,
 			"port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
 		config.NewChoice("framework-auth", []string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
 			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as "+
 				"set by RAY_AUTH_MODE), off (anyone)"),
-	)...)
-	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings("run"))
+	)
+	for _, s := range clusters {
+		s.Frameworks = frameworkNames()[1:]
+	}
+	return slices.Concat(all, clusters, o.jobSettings(), o.nodeSettings(), removedSettings("run"))
 }
 
 // commonSettings returns the settings that most jobs use. The numbers of nodes and ranks have no

@@ -81,7 +81,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"sandbox without a command", append([]string{"--role=sandbox"}, rank0...), []string{"cannot use --role=sandbox without a command: give --sandbox-cmd"}},
 		{"sandbox with a driver", append(append([]string{"--role=sandbox", "--sandbox-cmd=x"}, rank0...), "--", "true"), []string{"cannot run a driver with --role=sandbox"}},
 		{"another framework's command", append([]string{"--framework=ray", "--head-cmd=x"}, rank0...), []string{"cannot use --head-cmd", "it is for --framework=none"}},
-		{"another framework's port", append([]string{"--framework-port=1"}, rank0...), []string{"cannot use --framework-port", "it is for Ray and Dask"}},
+		{"another framework's port", append([]string{"--framework-port=1"}, rank0...), []string{"cannot use --framework-port", "it is for --framework=ray or dask"}},
 		{"our own flag of ray start", append([]string{"--framework=ray", "--ray-head-args=--head"}, rank0...), []string{"cannot pass --head to ray start: bringupd chooses the head"}},
 		{"a head's flag for workers", append([]string{"--framework=ray", "--ray-worker-args=--include-dashboard=true"}, rank0...), []string{"cannot pass --include-dashboard to a worker's ray start"}},
 		{"resources that are none", append([]string{"--framework=ray", "--ray-worker-args=--resources=disk"}, rank0...), []string{"cannot parse --resources=disk", `such as {"disk": 2}`}},
@@ -167,7 +167,7 @@ func TestRefusesFile(t *testing.T) {
 		{"a check as a map", "check: {gpu.busy: off}\n", "cannot use job.yaml:1: check takes a list of values"},
 		{"a check that is none", "check: [gpu.busy=off, gpu.busy=of]\n", "cannot use job.yaml:1 (check: gpu.busy=of): give gpu.busy=fail"},
 		{"no mode of the checks", "gpu-check: no\n", "cannot use job.yaml:1 (gpu-check: no): give one of off"},
-		{"another framework's setting", "framework: none\nframework-port: 1\n", "cannot use --framework-port with --framework=none"},
+		{"another framework's setting", "framework: none\nframework-port: 1\n", "cannot use --framework-port (given by job.yaml:2) with --framework=none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := file(t, "job.yaml", tc.text)

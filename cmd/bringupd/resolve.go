@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
@@ -132,14 +133,6 @@ func (o *options) validateSettings(all config.List) error {
 			return usageErrorf("%v", err)
 		}
 	}
-	hasCluster := o.framework != "none" || slices.ContainsFunc(frameworkNames(), o.cfg.Roles.NeedsFramework)
-	for name, isDefault := range map[string]bool{
-		"framework-port": o.shared.Port == framework.DefaultPort, "framework-auth": o.shared.Auth == framework.AuthAuto,
-	} {
-		if all.FindSetting(name).IsGivenForJob() && !isDefault && !hasCluster {
-			return usageErrorf("cannot use --%s with --framework=%s: it is for Ray and Dask", name, o.framework)
-		}
-	}
 	if o.shared.Auth == framework.AuthOwn && o.framework == "dask" {
 		return usageErrorf("cannot use --framework-auth=own with --framework=dask: give auto or off")
 	}
@@ -147,9 +140,10 @@ func (o *options) validateSettings(all config.List) error {
 		return err
 	}
 	for _, s := range all {
-		if !s.IsForFramework(o.framework) && s.IsGivenForJob() && !o.cfg.Roles.NeedsFramework(s.Framework) {
+		if !s.IsForFramework(o.framework) && s.IsGivenForJob() &&
+			!slices.ContainsFunc(s.Frameworks, o.cfg.Roles.NeedsFramework) {
 			return usageErrorf("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
-				s.Name, s.SourceName(), o.framework, s.Framework)
+				s.Name, s.SourceName(), o.framework, strings.Join(s.Frameworks, " or "))
 		}
 	}
 	return nil

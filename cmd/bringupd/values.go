@@ -14,27 +14,19 @@ import (
 
 // loopbackSetting accepts an address that only this machine can reach.
 func loopbackSetting(name string, to *string, usage string) *config.Setting {
-	return config.NewValue(name, "ADDRESS:PORT", to, func(value string) (string, error) {
-		if at, err := netip.ParseAddrPort(value); value != "" && (err != nil || !at.Addr().IsLoopback()) {
+	return config.NewOptional(name, "ADDRESS:PORT", to, func(value string) (string, error) {
+		if at, err := netip.ParseAddrPort(value); err != nil || !at.Addr().IsLoopback() {
 			return "", errors.New("give a loopback address and a port, as in 127.0.0.1:0 or [::1]:9464")
 		}
 		return value, nil
-	}, config.ShowUnchanged, usage)
+	}, usage)
 }
 
-// probeSetting accepts a probe. An empty string means none.
+// probeSetting accepts a probe.
 func probeSetting(name string, to **health.Probe, usage string) *config.Setting {
-	return config.NewValue(name, "PROBE", to, func(value string) (*health.Probe, error) {
-		if value == "" {
-			return nil, nil
-		}
+	return config.NewOptional(name, "PROBE", to, func(value string) (*health.Probe, error) {
 		p, err := health.ParseProbe(value)
 		return &p, err
-	}, func(p *health.Probe) any {
-		if p == nil {
-			return ""
-		}
-		return p.String()
 	}, usage)
 }
 
@@ -45,15 +37,11 @@ func quorumSetting(name string, to *membership.SandboxQuorum, usage string) *con
 	return s
 }
 
-// runNameSetting accepts a valid name of a run. An empty string means that the launcher provides
-// it.
+// runNameSetting accepts a valid name of a run. Without one, the launcher provides it.
 func runNameSetting(name string, to *string, usage string) *config.Setting {
-	return config.NewValue(name, "NAME", to, func(value string) (string, error) {
-		if value == "" {
-			return "", nil
-		}
+	return config.NewOptional(name, "NAME", to, func(value string) (string, error) {
 		return value, launcher.CheckRunName(value)
-	}, config.ShowUnchanged, usage)
+	}, usage)
 }
 
 // nodeRangeSetting accepts a number of nodes, or a minimum and a maximum.

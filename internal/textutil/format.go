@@ -2,7 +2,6 @@ package textutil
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -10,29 +9,18 @@ import (
 // FormatSize formats a number of bytes in the largest unit of which there is at least one, with one
 // decimal below ten: "64 GiB", "2.0 TiB".
 func FormatSize(bytes uint64) string {
-	value, unit := scaleBytes(bytes)
+	value, at := float64(bytes), 0
+	for ; value >= 1024 && at < len(sizeUnits)-1; at++ {
+		value /= 1024
+	}
+	unit := sizeUnits[at]
 	if value < 10 && unit != sizeUnits[0] {
 		return fmt.Sprintf("%.1f %s", value, unit)
 	}
 	return fmt.Sprintf("%.0f %s", value, unit)
 }
 
-// FormatRoundSize formats a size that a user has set, which is often round: "2 TiB", "1.5 GiB",
-// "64.5 GiB".
-func FormatRoundSize(bytes uint64) string {
-	value, unit := scaleBytes(bytes)
-	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + unit
-}
-
 var sizeUnits = [...]string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-
-func scaleBytes(bytes uint64) (value float64, unit string) {
-	value, at := float64(bytes), 0
-	for ; value >= 1024 && at < len(sizeUnits)-1; at++ {
-		value /= 1024
-	}
-	return value, sizeUnits[at]
-}
 
 // GroupThousands formats a number with commas between the thousands.
 func GroupThousands[N int | int64](n N) string {

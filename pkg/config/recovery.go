@@ -50,13 +50,10 @@ func ValidateRecovery(all List, after *PostRun, onFailure string) error {
 
 // ProgressSetting returns the setting of the expression that finds steps.
 func ProgressSetting(to *string) *Setting {
-	return NewValue("progress", "REGEX", to, func(text string) (string, error) {
-		if text == "" {
-			return "", nil
-		}
+	return NewOptional("progress", "REGEX", to, func(text string) (string, error) {
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, ShowUnchanged,
+	},
 		"regular expression with one group around the number of a step in lines of the driver, of ranks or "+
 			"of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends "+
 			"restarts that gain none")

@@ -27,7 +27,7 @@ type Setting struct {
 	cli.GenericFlag          // name, aliases, category and usage text
 	Placeholder     string   // placeholder of the value in --help; empty for a switch
 	AcceptedWords   []string // the accepted or suggested words, if there are such
-	Framework       string   // the framework to which the setting applies; empty for all
+	Frameworks      []string // those to which the setting applies; nil: all
 	IsRepeatable    bool     // it may be given several times, and every value counts
 	IsUnlisted      bool     // a subcommand accepts it without effect, and does not show it
 
@@ -206,7 +206,7 @@ func (all List) FindSetting(name string) *Setting {
 
 // IsForFramework reports whether the setting applies to a framework.
 func (s *Setting) IsForFramework(framework string) bool {
-	return s.Framework == "" || s.Framework == framework
+	return s.Frameworks == nil || slices.Contains(s.Frameworks, framework)
 }
 
 // HasEnvVariable reports whether the setting can be given by an environment variable.

@@ -30,6 +30,22 @@ func NewValue[T any](name, shape string, to *T, parse func(string) (T, error), s
 	}
 }
 
+// NewOptional returns a setting of one value, which an empty string removes.
+func NewOptional[T comparable](name, shape string, to *T, parse func(string) (T, error), usage string) *Setting {
+	var none T
+	return NewValue(name, shape, to, func(value string) (T, error) {
+		if value == "" {
+			return none, nil
+		}
+		return parse(value)
+	}, func(value T) any {
+		if value == none {
+			return ""
+		}
+		return fmt.Sprint(value)
+	}, usage)
+}
+
 // ShowUnchanged shows a value unchanged.
 func ShowUnchanged[T any](value T) any { return value }
 

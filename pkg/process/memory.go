@@ -37,7 +37,7 @@ func (o OOMInfo) String() string {
 		processes = "process"
 	}
 	if o.Limit > 0 {
-		limit = "limit " + textutil.FormatRoundSize(uint64(o.Limit))
+		limit = "limit " + textutil.FormatSize(uint64(o.Limit))
 	}
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)",
 		o.Kills, processes, limit, o.Cgroup)

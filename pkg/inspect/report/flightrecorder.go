@@ -113,7 +113,7 @@ func readDumps(
 			case err != nil:
 				failed[i] = err
 			case len(content.Tail) > 0:
-				failed[i] = fmt.Errorf("it is larger than %s", textutil.FormatRoundSize(maxDumpBytes))
+				failed[i] = fmt.Errorf("it is larger than %s", textutil.FormatSize(maxDumpBytes))
 			default:
 				all[i], failed[i] = parseDump(rankOfDump(name), content.Data)
 			}
