@@ -63,16 +63,13 @@ func TestCheckBindingAsJSON(t *testing.T) {
 }
 
 func TestCheckBindingRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		name, says string
-		env        []string
-	}{
-		{"no rank", "BRINGUPD_RANK is not set; run it inside a rank, for example: srun bringupd", nil},
-		{"no place", "BRINGUPD_BINDING is not set", inRank("")},
-		{"a strange place", "cannot read BRINGUPD_BINDING=x", inRank("x")},
-		{"a strange rank", "cannot read BRINGUPD_RANK=x: it should be a number", append(inRank("{}"), "BRINGUPD_RANK=x")},
+	for part, env := range map[string][]string{
+		"BRINGUPD_RANK is not set; run it inside a rank, for example: srun bringupd": nil,
+		"BRINGUPD_BINDING is not set":                        inRank(""),
+		"cannot read BRINGUPD_BINDING=x":                     inRank("x"),
+		"cannot read BRINGUPD_RANK=x: it should be a number": append(inRank("{}"), "BRINGUPD_RANK=x"),
 	} {
-		t.Run(tc.name, func(t *testing.T) { refused(t, call(t, tc.env, "check", "--bind"), 64, tc.says) })
+		refused(t, call(t, env, "check", "--bind"), 64, part)
 	}
 }
 

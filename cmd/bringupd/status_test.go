@@ -134,10 +134,6 @@ func TestStatusCommand(t *testing.T) {
 		{"up, and at rest", nil, []string{resting}, 0, "UP  4711.0  4/4 ready"},
 		{"ended well", nil, []string{well}, 0, "FINISHED  4711.0  code 0"},
 		{"failed", nil, []string{failed}, 1, "FAILED  4711.0  code 3"},
-		{"a log directory", nil, []string{filepath.Dir(up)}, 0, "UP  4711.0"},
-		{"the newest run by a flag", nil, []string{"--log-dir=" + filepath.Dir(up)}, 0, "UP  4711.0"},
-		{"the newest run by a variable", []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(up)}, nil, 0, "UP  4711.0"},
-		{"a run by its name", nil, []string{"4711.0", "--log-dir", filepath.Dir(up)}, 0, "UP  4711.0"},
 		{"all nodes, by the letter, behind the run", nil, []string{up, "-v"}, 0, "✓ node 3  node0003  ready  ok\n"},
 		{"watch what is over", nil, []string{failed, "-w"}, 1, "FAILED"},
 		{"JSON", nil, []string{failed, "--json"}, 1, `"state": "failed"`},
@@ -254,21 +250,6 @@ func TestStatusAwaitsRun(t *testing.T) {
 	defer timer.Stop()
 	if got := call(t, env, "status", "-w", "--timeout=1m", "4712"); got.code != 0 || !strings.Contains(got.out, "FINISHED  4712.0") || !strings.Contains(got.err, "waiting for run 4712") {
 		t.Errorf("after the run has appeared it ended with %d: %q, %q", got.code, got.out, got.err)
-	}
-}
-
-// TestStatusEndsBySignal ends the watch with a signal.
-func TestStatusEndsBySignal(t *testing.T) {
-	forget(t)
-	out, err := os.CreateTemp(t.TempDir(), "out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = out.Close() }()
-	signals := make(chan os.Signal, 1)
-	signals <- syscall.SIGINT
-	if got := runMain([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, config.Streams{In: os.Stdin, Out: out, Err: out}); got != 130 {
-		t.Errorf("it ended with %d:\n%s", got, content(t, out.Name()))
 	}
 }
 
