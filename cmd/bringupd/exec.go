@@ -42,8 +42,7 @@ func (inv *invocation) execCommand() *cli.Command {
 				"(repeatable)"),
 		config.NewSwitch("head", &e.onHead, "the head (default)"),
 		config.NewWordList("env", "NAME[=VALUE]", &e.variables,
-			"environment variable for the command; without VALUE, its current value "+
-				"(repeatable)"),
+			"environment variable for the command; without VALUE, its current value (repeatable)"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a running job",

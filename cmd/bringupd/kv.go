@@ -38,8 +38,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 		config.NewText("owner", "RANK", &k.ownerRank,
 			"get: rank that has put the value (default: any)"),
 		config.NewSwitch("collect", &k.collectData,
-			"fence: send all values to every node, for ranks that need most of "+
-				"them"),
+			"fence: send all values to every node, for ranks that need most of them"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",

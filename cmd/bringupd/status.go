@@ -36,8 +36,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
 				"changes").WithShortName("w"),
 		config.NewDuration("timeout", &s.timeout,
-			"with --watch: end with 124 if the run has not ended by then; 0: "+
-				"never"),
+			"with --watch: end with 124 if the run has not ended by then; 0: never"),
 		loopbackSetting("serve", &s.serveAddress,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
 				"for ssh -L; with port 0 the kernel picks one"),
@@ -49,10 +48,9 @@ func (inv *invocation) statusCommand() *cli.Command {
 		Name: "status", Usage: "show the state of a run, and what it waits for",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] " +
 			"RUN | LOG-DIRECTORY",
-		Description: runArgHelp + " The command only reads the run directory. " +
-			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is " +
-			"starting or gives no sign of life, " +
-			"64 if there is no such run, and 124 after --timeout.",
+		Description: runArgHelp + " The command only reads the run directory. Exits with 0 if " +
+			"the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or " +
+			"gives no sign of life, 64 if there is no such run, and 124 after --timeout.",
 	}, own, s.runStatus)
 }
 

@@ -17,8 +17,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 	goal := string(runs.GoalEnd)
 	own := which.settings(outputHeading,
 		config.NewChoice("for", runs.Goals(), &goal,
-			"up: until the gate is open and the driver starts; end: until the run has "+
-				"ended"),
+			"up: until the gate is open and the driver starts; end: until the run has ended"),
 		config.NewDuration("timeout", &timeout,
 			"end with 124 after this time; 0: never"),
 	)
