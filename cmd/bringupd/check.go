@@ -135,7 +135,8 @@ func (c *checkCmd) showReport(report check.Report) error {
 		report.Findings = []check.Finding{} // an empty list instead of null
 	}
 	text := report.FormatText(c.isVerbose)
-	if drain := check.DrainCommand(report, launcher.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
+	hints := launcher.SurroundingLauncher(os.LookupEnv).CommandHints("")
+	if drain := check.DrainCommand(report, hints.DrainNode); drain != "" {
 		text += "To take the node out of service:\n  " + drain + "\n"
 	}
 	return c.writeReport(report, text)

@@ -42,15 +42,12 @@ func rulesSetting(name string, to *[]check.Rule, usage string) *config.Setting {
 
 // commandsSetting returns a setting that accepts shell commands, none of which may be empty.
 func commandsSetting(name string, to *[]string, usage string) *config.Setting {
-	s := config.NewWordList(name, "COMMAND", to, usage)
-	take := s.SetValue
-	s.SetValue = func(value string) error {
+	return config.NewWordList(name, "COMMAND", to, usage).WithCheck(func(value string) error {
 		if strings.TrimSpace(value) == "" {
 			return errors.New("give a shell command")
 		}
-		return take(value)
-	}
-	return s
+		return nil
+	})
 }
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the

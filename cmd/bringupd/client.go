@@ -29,7 +29,8 @@ func runLauncherProgram(ctx context.Context, name string, args ...string) (strin
 	for try := 1; err == nil; try++ {
 		out.Reset()
 		errs.Reset()
-		err = process.Command{Argv: append([]string{path}, args...), Stdout: &out, Stderr: &errs, WaitDelay: time.Second}.Run(ctx)
+		argv := append([]string{path}, args...)
+		err = process.Command{Argv: argv, Stdout: &out, Stderr: &errs, WaitDelay: time.Second}.Run(ctx)
 		switch {
 		case err == nil:
 			return out.String(), nil

@@ -76,8 +76,9 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	daemonCfg := o.baseConfig(e.invocation)
 	cfg := doctor.Config{
 		Target:  doctor.Target{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
-		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(), JoinTimeout: o.cfg.Times.Join,
-		Driver: e.driver, PMIx: o.cfg.World.PMIx,
+		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(),
+		JoinTimeout: o.cfg.Times.Join,
+		Driver:      e.driver, PMIx: o.cfg.World.PMIx,
 	}
 	if err := e.validateSettings(); err != nil {
 		return cfg, err
@@ -116,7 +117,8 @@ func (e doctorCmd) validateSettings() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules
 	defer func() { policy.Rules = all }()
-	policy.Rules = slices.DeleteFunc(slices.Clone(all), func(rule check.Rule) bool { return rule.Matches(doctor.ListIDs()...) })
+	isOwn := func(rule check.Rule) bool { return rule.Matches(doctor.ListIDs()...) }
+	policy.Rules = slices.DeleteFunc(slices.Clone(all), isOwn)
 	return e.opts.validateSettings(e.allSettings)
 }
 

@@ -98,15 +98,14 @@ func (inv *invocation) readUserFile(what, path string) ([]byte, error) {
 }
 
 // runAbandonable calls do with a context that ends at a signal. At a second signal it returns
-// without waiting for do, with the error second. It also returns whether a signal has arrived.
-func (inv *invocation) runAbandonable(second error, do func(ctx context.Context) error) (signalled bool, err error) {
+// without waiting for do. It also returns whether a signal has arrived.
+func (inv *invocation) runAbandonable(do func(ctx context.Context) error) (signalled bool, err error) {
 	err = inv.withSignals(func(ctx context.Context, again <-chan struct{}) (err error) {
 		over := make(chan error, 1)
 		go func() { over <- do(ctx) }()
 		select {
 		case err = <-over:
 		case <-again:
-			err = second
 		}
 		by, isSignal := errors.AsType[*signalError](context.Cause(ctx))
 		if signalled = isSignal; !isSignal {

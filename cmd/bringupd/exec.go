@@ -64,7 +64,8 @@ func (e *execCmd) runExec(args []string) error {
 		if err := e.addRoles(ctx, run.Path(), &order); err != nil {
 			return runArgError(err)
 		}
-		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts, e.streams.Out, e.streams.Err)
+		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts,
+			e.streams.Out, e.streams.Err)
 		return e.reportAnswers(caller.Execute(ctx, again))
 	})
 }

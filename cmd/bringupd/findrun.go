@@ -112,7 +112,7 @@ func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnd
 // openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
 // single argument is a node if it is a word for logs or an index of a node in the default run, a
 // run or job if that exists, and otherwise a host.
-func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (node string, run openedRun, err error) {
+func (w *runSelector) openNode(ctx context.Context, args []string) (node string, run openedRun, err error) {
 	switch {
 	case len(args) > 2:
 		return "", run, usageErrorf(
@@ -127,7 +127,7 @@ func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded b
 			node, args = args[0], nil
 		}
 	}
-	run, err = w.openSelected(ctx, args, refuseEnded)
+	run, err = w.openSelected(ctx, args, false)
 	return node, run, err
 }
 
@@ -139,7 +139,10 @@ func (w *runSelector) isNodeOrRole(ctx context.Context, arg string) bool {
 	}
 	index, err := strconv.Atoi(arg)
 	run, openErr := w.openSelected(ctx, nil, false)
-	return openErr == nil && (err == nil && index < run.jobRecord.Size || err != nil && runs.IsRoleWord(arg, run.jobRecord.Plan))
+	if openErr != nil || err == nil {
+		return openErr == nil && index < run.jobRecord.Size
+	}
+	return runs.IsRoleWord(arg, run.jobRecord.Plan)
 }
 
 // findNode returns the index and the host of a node that is given by either. The host is empty if

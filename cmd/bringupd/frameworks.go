@@ -33,23 +33,19 @@ func frameworkNames() (names []string) {
 
 // frameworkSetting returns the setting --framework.
 func frameworkSetting(to *string) *config.Setting {
-	s := config.NewChoice("framework", frameworkNames(), to,
-		"services to start: "+strings.Join(frameworkNames()[1:], ", ")+", or none (your own --head-cmd and "+
-			"--worker-cmd, or nothing)")
-	choose := s.SetValue
-	s.SetValue = func(value string) error {
+	usage := "services to start: " + strings.Join(frameworkNames()[1:], ", ") +
+		", or none (your own --head-cmd and --worker-cmd, or nothing)"
+	return config.NewChoice("framework", frameworkNames(), to, usage).WithCheck(func(value string) error {
 		switch value {
 		case "torch", "pytorch", "torchrun":
-			return errors.New(
-				"torch needs no framework: give --ranks-per-node=gpu, and the program after -- without " +
-					"torchrun")
+			return errors.New("torch needs no framework: give --ranks-per-node=gpu, and the program after -- " +
+				"without torchrun")
 		case "mpi", "mpirun":
-			return errors.New(
-				"MPI needs no framework: give --ranks-per-node=N, and the program after -- without mpirun")
+			return errors.New("MPI needs no framework: give --ranks-per-node=N, and the program after -- " +
+				"without mpirun")
 		}
-		return choose(value)
-	}
-	return s
+		return nil
+	})
 }
 
 // frameworkHeading returns the heading of a framework's own flags.

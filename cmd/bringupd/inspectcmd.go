@@ -31,8 +31,6 @@ type nodeCheckCmd struct {
 // a prolog.
 const manualCheckTimeout = 10 * time.Second
 
-// newNodeCheckCmd returns a command with all settings of a daemon, which a file for jobs may contain,
-// and some of its own, which override a job's of that name.
 func (inv *invocation) newNodeCheckCmd() *nodeCheckCmd {
 	l := &nodeCheckCmd{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = manualCheckTimeout
@@ -59,7 +57,7 @@ func (l *nodeCheckCmd) completeCheckCommand(
 // runUntilSignal calls do until it returns or a signal ends it, and reports whether it has returned
 // by itself. Otherwise the exit code is the signal's. A second signal abandons it.
 func (l *nodeCheckCmd) runUntilSignal(do func(ctx context.Context)) bool {
-	signalled, _ := l.runAbandonable(nil, func(ctx context.Context) error {
+	signalled, _ := l.runAbandonable(func(ctx context.Context) error {
 		do(ctx)
 		return nil
 	})
@@ -99,7 +97,8 @@ func (o *options) readinessConfig() (at nodecheck.Config, err error) {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
 	at.GrantedGPUs, at.GrantedBy = launcher.BatchGPUs(os.LookupEnv)
-	if id, err := launcher.IdentifyDaemon(os.LookupEnv, host, launcher.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}); err == nil {
+	given := launcher.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}
+	if id, err := launcher.IdentifyDaemon(os.LookupEnv, host, given); err == nil {
 		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {

@@ -152,7 +152,8 @@ func (k *kvCmd) reportStep(ctx context.Context, c *rendezvous.Client, args []str
 // printEvents prints one line per event.
 func (k *kvCmd) printEvents(ctx context.Context, c *rendezvous.Client, _ []string) error {
 	return c.WatchEvents(ctx, func(e rendezvous.Event) error {
-		_, err := k.streams.Out.Write(textutil.EscapeControls(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)))
+		line := fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)
+		_, err := k.streams.Out.Write(textutil.EscapeControls(line))
 		return err
 	})
 }

@@ -88,7 +88,7 @@ func (r *logsCmd) openLogs(
 ) (run openedRun, word string, wanted runs.LogFilter, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
-	if word, run, err = r.selector.openNode(ctx, args, false); err != nil {
+	if word, run, err = r.selector.openNode(ctx, args); err != nil {
 		return run, word, nil, err
 	}
 	findNode := func(ctx context.Context, name string) (int, error) {

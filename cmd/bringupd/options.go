@@ -43,8 +43,15 @@ type launchOptions struct {
 func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
-		framework:     "none", shared: framework.Options{Port: framework.DefaultPort, Auth: framework.AuthAuto}, frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: console.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		framework:     "none", frameworks: allFrameworks(),
+		shared:    framework.Options{Port: framework.DefaultPort, Auth: framework.AuthAuto},
+		logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
+	}
+	o.cfg.World = config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: console.AllRanks}
+	o.cfg.Times, o.cfg.Lifeline = config.DefaultTimeouts(), config.LinkAuto
+	o.cfg.After = config.PostRun{
+		Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3},
+		Clean: config.CleanAll, Look: config.DefaultInspectionTime,
 	}
 	o.cfg.Sandbox.Require, _ = membership.ParseSandboxQuorum("all")
 	return o
@@ -70,7 +77,8 @@ func (o *options) daemonSettings() config.List {
 	clusters := config.AssignCategory(clusterHeading,
 		config.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16,
 			"port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
-		config.NewChoice("framework-auth", []string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
+		config.NewChoice("framework-auth",
+			[]string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
 			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as "+
 				"set by RAY_AUTH_MODE), off (anyone)"),
 	)
@@ -175,7 +183,7 @@ func (o *options) nodeSettings() config.List {
 				"name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			config.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32,
 				"index of this node, if there is no launcher").WithoutVariable().WithoutFile(),
-			config.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },
+			config.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, config.ShowUnchanged,
 				"network interface for other nodes: a name (ib0), a pattern (ib*) or a subnet "+
 					"(10.1.0.0/16), or several, the preferred one first (default: that of the route to the "+
 					"submit host)"),

@@ -35,7 +35,8 @@ func (inv *invocation) pruneCommand() *cli.Command {
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",
-		UsageText: "bringupd prune --keep=30d [flags]\nsrun … bringupd --on-end='bringupd prune --keep=30d' -- driver",
+		UsageText: "bringupd prune --keep=30d [flags]\n" +
+			"srun … bringupd --on-end='bringupd prune --keep=30d' -- driver",
 		Description: "A run counts as finished 10 minutes after its result was written or, without a result, " +
 			"if its directory has not changed for a day. Only your own runs are removed.",
 	}, own, func([]string) error { return p.runPrune() })

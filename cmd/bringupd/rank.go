@@ -85,7 +85,7 @@ func (b *rankCmd) bindThread(rank launcher.StartedRank) (place affinity.Affinity
 	}
 	gpus, seen := gpu.QuickTopology("/")
 	if !seen {
-		if _, err = b.runAbandonable(nil, func(ctx context.Context) (err error) {
+		if _, err = b.runAbandonable(func(ctx context.Context) (err error) {
 			gpus, _, err = gpu.Child{Library: gpu.FindLibrary(os.Getenv)}.ProbeTopology(ctx)
 			return err
 		}); err != nil || b.exitCode != 0 {

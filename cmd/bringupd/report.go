@@ -47,16 +47,14 @@ func (inv *invocation) reportCommand() *cli.Command {
 func (r *reportCmd) formatSetting() *config.Setting {
 	formats := []string{string(report.FormatHTML), string(report.FormatJSON)}
 	s := config.NewChoice("format", formats, &r.formatName, "html, or json for programs")
-	accept := s.SetValue
-	s.SetValue = func(value string) error {
+	return s.WithCheck(func(value string) error {
 		for _, removed := range removedFrom(removedFormat) {
 			if removed.name == value {
 				return errors.New("this format was removed: " + removed.instead)
 			}
 		}
-		return accept(value)
-	}
-	return s
+		return nil
+	})
 }
 
 // runReport reads the run, writes the report and prints its path.

@@ -24,7 +24,9 @@ import (
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
 // creates no directory and starts no process. If only the launch is wrong, it returns the
 // configuration with the error.
-func (inv *invocation) newConfig(all config.List, o *options, fromFile []string) (deps.Config, roles.DaemonRole, error) {
+func (inv *invocation) newConfig(
+	all config.List, o *options, fromFile []string,
+) (deps.Config, roles.DaemonRole, error) {
 	cfg := o.baseConfig(inv)
 	var err error
 	if dir := cfg.Telemetry.MetricsDir; dir != "" {
@@ -64,7 +66,8 @@ func (o *options) addChecks(cfg *deps.Config) error {
 	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
-		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
+		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex,
+		GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {

@@ -45,7 +45,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 			"GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
 	)...)
 	own = append(own, which.settings("A run",
-		config.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
+		config.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, config.ShowText,
 			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, "+
 				"%i the index of the instance, %% a percent sign"),
 		config.NewSwitch("watch", &query.Watch,
@@ -70,7 +70,9 @@ func (inv *invocation) rolesCommand() *cli.Command {
 				"cannot show what follows from a failure: give the file with the roles, for example " +
 					"--dry-run=job.yaml")
 		case !printsSchema && request.Path == "":
-			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return which.printRoles(ctx, query, args) })
+			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+				return which.printRoles(ctx, query, args)
+			})
 		case printsSchema && request.Path == "":
 			_, err := inv.streams.Out.Write(rolefile.Schema())
 			return err

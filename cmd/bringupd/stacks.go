@@ -69,7 +69,10 @@ func (a *whyCmd) runWhy(args []string) error {
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
 func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, run openedRun) error {
-	order := exec.Request{Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true, Nodes: []string{exec.AllNodes + exec.StepsSuffix}}
+	order := exec.Request{
+		Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true,
+		Nodes: []string{exec.AllNodes + exec.StepsSuffix},
+	}
 	if len(a.nodeNames) > 0 {
 		order.Nodes = exec.WithSteps(a.nodeNames)
 	}
@@ -154,7 +157,10 @@ func (inv *invocation) inspectNode(ctx context.Context, instance string, stacks 
 	hasNCCL := exec.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
 	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return rendezvous.ListLocalWaits(ctx, children) }
-	stackdump.NodeInspection{Children: children, ListWaits: waits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
+	inspection := stackdump.NodeInspection{
+		Children: children, ListWaits: waits, ReadStacks: stacks, Duration: whySampleTime,
+	}
+	inspection.InspectChildren(ctx, func(seen stackdump.ChildReport) {
 		seen.HasNCCL = hasNCCL
 		err = cmp.Or(err, out.Encode(seen))
 	})

@@ -81,7 +81,8 @@ func (s *statusCmd) runStatus(args []string) error {
 				"run %s has already ended; to wait for a job that has not started yet, give its number: "+
 					"bringupd status -w JOB", first.Run)
 		}
-		writer := runs.StatusWriter{Out: s.streams.Out, Style: timeline.TextStyle{Colour: console.ShowsColour(s.streams.Out)}, Updates: s.keepWatching}
+		style := timeline.TextStyle{Colour: console.ShowsColour(s.streams.Out)}
+		writer := runs.StatusWriter{Out: s.streams.Out, Style: style, Updates: s.keepWatching}
 		show := writer.WriteText
 		if s.asJSON {
 			show = writer.WriteJSON

@@ -30,7 +30,7 @@ func (inv *invocation) topologyCommand() *cli.Command {
 		Description: "The command shows the resources that this process may use: in a job, those of the job. " +
 			"It binds nothing. See also bringupd check --bind, which checks the binding of a rank.",
 	}, s.newSettings(), func([]string) error {
-		_, err := s.runAbandonable(nil, s.printTopology)
+		_, err := s.runAbandonable(s.printTopology)
 		return err
 	})
 }

@@ -32,7 +32,7 @@ func probeSetting(name string, to **health.Probe, usage string) *config.Setting 
 
 // quorumSetting accepts the number of sandboxes that the gate needs.
 func quorumSetting(name string, to *membership.SandboxQuorum, usage string) *config.Setting {
-	s := config.NewValue(name, "WHICH", to, membership.ParseSandboxQuorum, func(r membership.SandboxQuorum) any { return r.String() }, usage)
+	s := config.NewValue(name, "WHICH", to, membership.ParseSandboxQuorum, config.ShowText, usage)
 	s.AcceptedWords = []string{"all", "any", "head"}
 	return s
 }

@@ -59,7 +59,8 @@ func textNode(text string) *yaml.Node {
 func (all List) GivenFlags(defaults List) (flags []string) {
 	for _, s := range all {
 		usual := defaults.FindSetting(s.Name)
-		if !s.IsSet() || !s.IsFileKey() || s.Name == "job-id" || usual == nil || reflect.DeepEqual(s.CurrentValue(), usual.CurrentValue()) {
+		if !s.IsSet() || !s.IsFileKey() || s.Name == "job-id" || usual == nil ||
+			reflect.DeepEqual(s.CurrentValue(), usual.CurrentValue()) {
 			continue
 		}
 		values, isList := s.CurrentValue().([]string)

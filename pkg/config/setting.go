@@ -138,6 +138,18 @@ func (s *Setting) WithoutFile() *Setting {
 	return s
 }
 
+// WithCheck refuses values for which check returns an error, before they are parsed.
+func (s *Setting) WithCheck(check func(value string) error) *Setting {
+	parse := s.SetValue
+	s.SetValue = func(value string) error {
+		if err := check(value); err != nil {
+			return err
+		}
+		return parse(value)
+	}
+	return s
+}
+
 // WithShortName adds a short form of one letter to the flag.
 func (s *Setting) WithShortName(letter string) *Setting {
 	s.Aliases = []string{letter}

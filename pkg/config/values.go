@@ -16,7 +16,9 @@ import (
 // The constructors below return settings, one for each type of value.
 
 // NewValue returns a setting of one value, with functions that parse and show it.
-func NewValue[T any](name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string) *Setting {
+func NewValue[T any](
+	name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string,
+) *Setting {
 	return &Setting{
 		GenericFlag: cli.GenericFlag{Name: name, Usage: usage}, Placeholder: shape,
 		SetValue: func(value string) error {
@@ -48,6 +50,9 @@ func NewOptional[T comparable](name, shape string, to *T, parse func(string) (T,
 
 // ShowUnchanged shows a value unchanged.
 func ShowUnchanged[T any](value T) any { return value }
+
+// ShowText shows a value as its text.
+func ShowText[T any](value T) any { return fmt.Sprint(value) }
 
 // NewText accepts any text.
 func NewText(name, shape string, to *string, usage string) *Setting {
@@ -110,7 +115,8 @@ func NewSwitch(name string, to *bool, usage string) *Setting {
 
 // NewWordList accepts a list: a repeated flag, the lines of a variable, or a list in the file.
 func NewWordList(name, shape string, to *[]string, usage string) *Setting {
-	s := NewValue(name, shape, to, func(value string) ([]string, error) { return append(*to, value), nil }, ShowUnchanged, usage)
+	add := func(value string) ([]string, error) { return append(*to, value), nil }
+	s := NewValue(name, shape, to, add, ShowUnchanged, usage)
 	s.IsRepeatable = true
 	return s
 }
