@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -170,9 +169,4 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 		return
 	}
 	w.cfg.ControlWatch.NotifyChange() // the head's own instances
-}
-
-// hangExit describes the exit of a generation that hangs.
-func hangExit(f *health.Failure) roles.Exit {
-	return roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code}
 }

@@ -33,7 +33,7 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	defer cancel()
 	if s.role.Placement.HasRanks && s.cfg.StandIns == nil {
 		fail := func(f *health.Failure) {
-			g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
+			g.fail(f, health.OutcomeOfCause(f.Failure).Code)
 			halt(f)
 		}
 		opened, err := s.openWorld(ctx, number, fail)
@@ -61,7 +61,7 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 			g.mu.Unlock()
 			// Without a failure of its own, the start was only interrupted.
 			if f != nil && (ctx.Err() == nil || f.Kind == s.failureKind()) {
-				g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
+				g.fail(f, health.OutcomeOfCause(f.Failure).Code)
 				cancel()
 			}
 		})

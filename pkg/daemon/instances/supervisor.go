@@ -350,12 +350,12 @@ type generation struct {
 	world   *generationWorld // nil if the instance has no ranks
 }
 
-// fail records a failure unless there is one already, and what the policy must know of it.
-func (g *generation) fail(f *health.Failure, exit roles.Exit) {
+// fail records a failure, with its code, unless there is one already.
+func (g *generation) fail(f *health.Failure, code int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.failure == nil {
-		g.failure, g.exit = f, exit
+		g.failure, g.exit = f, roles.Exit{Code: code, CannotExecute: isFinal(f.Failure)}
 	}
 }
 
@@ -370,7 +370,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer g.watchHang(ctx, s, number, func(f *health.Failure) {
-		g.fail(f, hangExit(f))
+		g.fail(f, health.OutcomeOfCause(f.Failure).Code)
 		cancel()
 	})()
 	defer s.watchPorts(ctx, g.started, number)()
@@ -380,7 +380,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		waits.Go(func() {
 			if f := s.awaitExit(ctx, one, number, all); f != nil {
 				// A process that hangs may end with 0 when it is told to stop.
-				g.fail(f, roles.Exit{Code: max(1, one.Exit().ShellStatus()), CannotExecute: isFinal(f.Failure)})
+				g.fail(f, max(1, one.Exit().ShellStatus()))
 				cancel()
 			}
 		})
