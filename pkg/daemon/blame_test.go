@@ -145,7 +145,7 @@ func TestBlame(t *testing.T) {
 func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	t.Helper()
 	by := &fakeRequeuer{}
-	j := newJob(t, size, "exit 0").requeued(by).looked(func(nodeIndex int, l *looks) {
+	j := newJob(t, size, "exit 0").requeued(by).withChecks(func(nodeIndex int, l *fakeChecks) {
 		if slices.Contains(on, nodeIndex) {
 			l.found = f.found
 		}
@@ -179,7 +179,7 @@ func TestSameFindingElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				failsOn := func(j *job, bad int) *job {
-					return j.looked(func(nodeIndex int, l *looks) {
+					return j.withChecks(func(nodeIndex int, l *fakeChecks) {
 						if nodeIndex == bad {
 							l.found = []check.Finding{temp}
 						}
@@ -214,7 +214,7 @@ func TestEvidenceComesLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				waits := make(chan struct{})
-				j := newJob(t, 3, "exit 0").looked(func(nodeIndex int, l *looks) {
+				j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
 					if nodeIndex == 1 {
 						l.found = []check.Finding{temp}
 					} else {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// looks is a fake of the node checks that returns the findings set by the test.
-type looks struct {
+// fakeChecks is a fake of the node checks that returns the findings set by the test.
+type fakeChecks struct {
 	policy check.Policy
 	found  []check.Finding
 	traits []check.Attribute
@@ -30,7 +29,7 @@ type looks struct {
 	waits chan struct{}
 }
 
-func (l *looks) AwaitReady(ctx context.Context, progress func(check.Report)) check.Report {
+func (l *fakeChecks) AwaitReady(ctx context.Context, progress func(check.Report)) check.Report {
 	if l.waits != nil {
 		f := check.Finding{ID: "gpu.fabric", Verdict: check.Wait, Observed: "in progress"}
 		progress(check.Report{Verdict: check.Wait, Findings: []check.Finding{f}})
@@ -44,15 +43,15 @@ func (l *looks) AwaitReady(ctx context.Context, progress func(check.Report)) che
 	return check.Report{Version: check.ReportVersion, Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: l.traits}
 }
 
-func (l *looks) ApplyPolicy(findings []check.Finding) []check.Finding {
+func (l *fakeChecks) ApplyPolicy(findings []check.Finding) []check.Finding {
 	return l.policy.Apply(findings)
 }
-func (*looks) MaxDuration() time.Duration { return 30 * time.Second }
+func (*fakeChecks) MaxDuration() time.Duration { return 30 * time.Second }
 
-// looked gives every node checks that find no problem; change may modify them.
-func (j *job) looked(change func(nodeIndex int, l *looks)) *job {
+// withChecks gives every node checks that find no problem; change may modify them.
+func (j *job) withChecks(change func(nodeIndex int, l *fakeChecks)) *job {
 	return j.all(func(c *deps.Config) {
-		l := &looks{
+		l := &fakeChecks{
 			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
 		}
@@ -83,7 +82,7 @@ func TestUnfitNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exit 0").looked(func(nodeIndex int, l *looks) {
+				j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
 					if nodeIndex == tc.rank {
 						bad := lostGPU
 						bad.Class = tc.class
@@ -116,7 +115,7 @@ func TestUnfitNode(t *testing.T) {
 // TestEndWhileWaiting verifies that a stop ends the job while all nodes wait.
 func TestEndWhileWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
+		j := newJob(t, 2, "exit 0").withChecks(func(_ int, l *fakeChecks) { l.waits = make(chan struct{}) }).start()
 		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
 		j.signals[0] <- os.Interrupt
 		j.expect(130, 130)
@@ -141,7 +140,7 @@ func TestNodesDiffer(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 4, "exit 0").looked(func(nodeIndex int, l *looks) {
+				j := newJob(t, 4, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
 					l.policy = tc.policy
 					for i, trait := range l.traits {
 						if nodeIndex == 2 && trait.ID == tc.trait.ID {
@@ -168,7 +167,7 @@ func TestNodesDiffer(t *testing.T) {
 // difference and does not treat the nodes of the other kind as worse than its own.
 func TestNobodyIsOdd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").looked(func(nodeIndex int, l *looks) {
+		j := newJob(t, 2, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
 			if nodeIndex == 1 {
 				l.traits[0].Value = "7"
 			}
@@ -187,7 +186,7 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode verifies that a spare replaces the node that differs from the others.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(nodeIndex int, l *looks) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).withChecks(func(nodeIndex int, l *fakeChecks) {
 			if nodeIndex == 1 {
 				l.traits[0].Value = "7"
 			}
@@ -197,38 +196,28 @@ func TestSpareForOddNode(t *testing.T) {
 	})
 }
 
-// card is a fake of a node's GPU monitor whose events and errors the test sets.
-type card struct {
-	events  chan gpu.ClassifiedEvent
-	started atomic.Bool
-	fails   error
+// fakeGPUs is a fake of a node's GPU monitor whose events the test sets.
+type fakeGPUs struct{ events chan gpu.ClassifiedEvent }
 
-	topology gpu.Topology
-}
+func (*fakeGPUs) Topology() gpu.Topology { return gpu.Topology{} }
 
-func (c *card) Topology() gpu.Topology { return c.topology }
-
-func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.ClassifiedEvent)) error {
-	if c.fails != nil {
-		return c.fails
-	}
-	c.started.Store(true)
+func (f *fakeGPUs) Watch(ctx context.Context, ready func(int), event func(gpu.ClassifiedEvent)) error {
 	ready(8)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-c.events:
+		case e := <-f.events:
 			event(e)
 		}
 	}
 }
 
-// carded gives every node GPUs that pass all checks.
-func (j *job) carded() []*card {
-	var cards []*card
-	j.looked(nil).all(func(c *deps.Config) {
-		cards = append(cards, &card{events: make(chan gpu.ClassifiedEvent)})
+// withGPUs gives every node GPUs that pass all checks.
+func (j *job) withGPUs() []*fakeGPUs {
+	var cards []*fakeGPUs
+	j.withChecks(nil).all(func(c *deps.Config) {
+		cards = append(cards, &fakeGPUs{events: make(chan gpu.ClassifiedEvent)})
 		c.GPUs = cards[len(cards)-1]
 	})
 	return cards
@@ -259,7 +248,7 @@ func TestUnfitGPU(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "enough")
 				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
 				j.all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
-				cards := j.carded()
+				cards := j.withGPUs()
 				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i := range 2 * mostEvents { // more than are reported
 					cards[tc.rank].events <- xid(i, gpu.EffectApp)

@@ -3,7 +3,7 @@
 // the whole job and reports the first cause.
 //
 // There is one daemon per node; the daemon of node 0 is also the head. All tasks and children of a
-// daemon depend on one context, lifecycle.Lifetime.Life. Its cause is an orderly *lifecycle.Outcome
+// daemon depend on the contexts of lifecycle.Lifetime. Their cause is an orderly *lifecycle.Outcome
 // or a failure.
 //
 // In comments, Nodes and Control are the subdirectories signal.NodesDir and signal.ControlDir of

@@ -170,11 +170,11 @@ func (j *job) through(access signal.Access) signal.Access {
 	if access.Meter == nil {
 		access.Meter = new(signal.CallMeter)
 	}
-	var porter signal.Interceptor = access.Meter
+	var interceptor signal.Interceptor = access.Meter
 	if asked, is := access.FS.(asked); is {
-		porter = asked.way
+		interceptor = asked.way
 	}
-	access.FS, access.NoHints = j.share.Access(porter), true
+	access.FS, access.NoHints = j.share.Access(interceptor), true
 	return access
 }
 

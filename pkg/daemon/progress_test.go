@@ -12,7 +12,7 @@ import (
 func TestProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		waits := make(chan struct{})
-		j := newJob(t, 4, "echo driven").looked(func(nodeIndex int, l *looks) {
+		j := newJob(t, 4, "echo driven").withChecks(func(nodeIndex int, l *fakeChecks) {
 			if nodeIndex == 2 {
 				l.waits = waits
 			}

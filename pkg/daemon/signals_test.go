@@ -300,13 +300,13 @@ func TestStopBeforeDriver(t *testing.T) {
 func TestChildDeafToTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		deaf := func(what string) string {
+		ignoring := func(what string) string {
 			return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 		}
-		j := newJob(t, 2, deaf("driver")).all(func(c *deps.Config) {
+		j := newJob(t, 2, ignoring("driver")).all(func(c *deps.Config) {
 			c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
-			c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
-			c.Sandbox = config.Sandbox{Command: deaf("sandbox"), Require: require(t, "all")}
+			c.Framework = framework.None{HeadCommand: ignoring("head"), WorkerCommand: ignoring("worker")}
+			c.Sandbox = config.Sandbox{Command: ignoring("sandbox"), Require: require(t, "all")}
 		}).start()
 		for _, what := range []string{"driver.0", "head.0", "worker.0", "worker.1", "sandbox.0", "sandbox.1"} {
 			j.untilFile(filepath.Join(marks, what))

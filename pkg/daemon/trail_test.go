@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// told returns the events of a node, each as its name and its subject.
-func told(run *timeline.Run, nodeIndex int) []string {
+// eventNames returns the events of a node, each as its name and its subject.
+func eventNames(run *timeline.Run, nodeIndex int) []string {
 	var all []string
 	for _, e := range run.Events {
 		if e.NodeIndex == nodeIndex {
@@ -44,7 +44,7 @@ func TestEventsTellOfAJob(t *testing.T) {
 			{"saw job", "published 0001.joined", "leave join", "saw drain", "enter", "end"},
 			{"saw job", "published 0002.joined", "leave join", "saw drain", "enter", "end"},
 		} {
-			got := told(run, nodeIndex)
+			got := eventNames(run, nodeIndex)
 			for _, event := range want {
 				if !slices.Contains(got, event) {
 					t.Errorf("node %d does not tell of %q: %q", nodeIndex, event, got)

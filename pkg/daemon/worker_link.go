@@ -38,7 +38,7 @@ type headLink struct {
 	worker        *peerlink.Worker
 	addresses     []string      // the head's addresses
 	started       time.Time     // the time of the first connection attempt
-	connectedOnce sync.Once     // guards the closing of up
+	connectedOnce sync.Once     // guards the closing of connected
 	connected     chan struct{} // closed at the first connection
 	isNew         atomic.Bool   // nothing has arrived on the connection yet
 }

@@ -18,7 +18,7 @@ type Finder struct {
 	location  Location
 	pace      Pace
 	startedAt time.Time
-	// The function meant selects candidates by name, and accept selects by the job record.
+	// matchesName selects candidates by name, and acceptsJob by the job record.
 	matchesName func(name string) bool
 	acceptsJob  func(ctx context.Context, d *Dir, job record.Job) (bool, error)
 	// otherRuns are names of other runs, which are not read again.

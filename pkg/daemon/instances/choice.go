@@ -17,7 +17,7 @@ type NodeChoice struct {
 	Spares []roles.NodeFacts // offers of the spare nodes, the preferred ones first
 }
 
-// UnlinkedNodes returns those of the nodes that have no peer link: see [detector.Links.Unlinked].
+// UnlinkedNodes returns those of the nodes that have no peer link: see [health.Links.Unlinked].
 type UnlinkedNodes func(nodes []int) map[int]bool
 
 const (
