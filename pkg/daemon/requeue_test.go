@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/config"
@@ -164,25 +163,6 @@ func TestRequeueWithoutHead(t *testing.T) {
 		j.expect(-1, 76, 76)
 		if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
 			t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q", by.requeued, by.excluded, j.badNodes())
-		}
-	})
-}
-
-// TestRequeueNotWhereToldMeanwhile verifies that a job that is cancelled while it ends because of a
-// failure is not requeued.
-func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		by := &fakeRequeuer{}
-		ready := filepath.Join(t.TempDir(), "ready")
-		j := newJob(t, 2, "trap '' TERM; touch "+ready+"; exec sleep 300").requeued(by).start(1)
-		worker := j.playWorker(1)
-		j.untilFile(ready)
-		worker.silence()
-		j.untilNamed(signal.ControlDir, signal.AbortName(0, 2))
-		j.signals[0] <- syscall.SIGTERM
-		j.expect(76, -1)
-		if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end in the meantime") {
-			t.Errorf("the launcher was asked %d times; the bad nodes are %q", by.requeued, j.badNodes())
 		}
 	})
 }

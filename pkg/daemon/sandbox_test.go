@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -160,27 +159,6 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 		ended, err := os.Stat(filepath.Join(marks, "ended.1"))
 		if err != nil || ended.ModTime().Before(saved.ModTime()) {
 			t.Errorf("a sandbox ended before the driver had saved its work, or by force: %v", err)
-		}
-	})
-}
-
-// TestSandboxStepNeverStarts verifies that a step of sandboxes that is never created ends the job
-// by its own deadline, which is independent of that of the checks (J11).
-func TestSandboxStepNeverStarts(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
-			c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
-			c.Identity.Steps = c.StepNames()
-			c.Times.Start = 5 * time.Second
-			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 4`
-		})
-		j.start().expect(124, 124)
-		cause := j.blames(0, health.DeadlinePassed, 124)
-		if cause.Phase != "sandbox" || !strings.Contains(cause.Message, "(--start-timeout=5s); no daemon of the sandbox's step") {
-			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.Message)
-		}
-		if took := j.result().Duration; took > 9*time.Second {
-			t.Errorf("the job was held for %s", took)
 		}
 	})
 }

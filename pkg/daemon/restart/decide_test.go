@@ -145,43 +145,6 @@ func TestSuccessionHasHistory(t *testing.T) {
 	}
 }
 
-// TestAttempts verifies when a daemon runs more than one attempt: if the user wants restarts, or
-// the launcher may restart the job.
-func TestAttempts(t *testing.T) {
-	for _, tc := range []struct {
-		by             launcher.Launcher
-		restarts, want int
-	}{
-		{launcher.LauncherLocal, 0, 1},
-		{launcher.LauncherLocal, 1, 2},
-		{launcher.LauncherOpenMPI, 0, 2},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			cfg := deps.Config{
-				Config: config.Config{
-					Identity: launcher.Identity{Launcher: tc.by, Job: "17", Host: "a", Size: 1},
-					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
-					After: config.PostRun{Restarts: tc.restarts},
-				},
-				Set: deps.Set{Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
-			}
-			cfg.Streams.Err = os.Stderr
-			ran := 0
-			code := restart.Run(t.Context(), cfg, roles.RoleAuto,
-				func(context.Context, deps.Config, roles.DaemonRole) lifecycle.Exit {
-					end := new(lifecycle.Outcome)
-					if ran++; ran == 1 {
-						end.NextAttempt.Number = 1
-					}
-					return lifecycle.Exit{Code: ran, Outcome: end}
-				})
-			if code != tc.want || ran != tc.want {
-				t.Errorf("%s, %d restarts: %d attempts, code %d", tc.by, tc.restarts, ran, code)
-			}
-		})
-	}
-}
-
 // TestStep verifies what a daemon of a further step knows about the run that it joins, and that it
 // does not make the next attempt itself.
 func TestStep(t *testing.T) {
