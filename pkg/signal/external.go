@@ -167,3 +167,12 @@ func (d *Dir) RemoveNames(ctx context.Context, sub string, names ...string) erro
 	}
 	return nil
 }
+
+// RemoveAll removes the run directory and everything in it.
+func (d *Dir) RemoveAll(ctx context.Context) error {
+	err := d.access.removeGuarded(ctx, d.path)
+	if err == nil || IsStalled(err) {
+		return err
+	}
+	return fmt.Errorf("cannot remove %s: %v", d.path, bareErrno(err))
+}

@@ -193,3 +193,13 @@ func TestPointLatest(t *testing.T) {
 		}
 	})
 }
+
+func TestRemoveRun(t *testing.T) {
+	d := create(t, newPlace(t))
+	if err := d.RemoveAll(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(d.Path()); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}

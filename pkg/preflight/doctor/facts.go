@@ -64,9 +64,6 @@ type Port struct {
 type ShareFacts struct {
 	FileSystem string        `json:"file_system,omitempty"`
 	RecordTime time.Duration `json:"record_ns,omitempty"` // time to publish one record
-	// RenameErr says why a rename does not replace a file, and TrialErr why files cannot be written.
-	RenameErr string `json:"rename,omitempty"`
-	TrialErr  string `json:"trial_error,omitempty"`
 	// lead of the server's clock, at least
 	Offset   *time.Duration `json:"offset_ns,omitempty"`
 	Space    *files.Space   `json:"space,omitempty"` // requested only by the head

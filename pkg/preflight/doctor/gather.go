@@ -48,8 +48,8 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 		key := dir.DeriveSecret(secretName)
 		gathering.Go(func() { f.HeadName, f.Attempts = d.connectToHead(ctx, key, job) })
 	}
-	if dir != nil {
-		gathering.Go(func() { d.testShare(ctx, dir, &f.Share) })
+	if dir != nil && d.Identity.NodeIndex == 0 {
+		gathering.Go(func() { querySpace(ctx, dir, &f.Share) })
 	}
 	gathering.Wait()
 	return f
@@ -80,16 +80,10 @@ const (
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
 
-// testShare tests the operations that the shared file system supports. On the head it also reads
-// the free space.
-func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts) {
+// querySpace reads the free space of the shared file system.
+func querySpace(ctx context.Context, dir *signal.Dir, s *ShareFacts) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	problem, err := dir.TestRename(ctx)
-	s.RenameErr, s.TrialErr = problem, errorText(err)
-	if d.Identity.NodeIndex != 0 {
-		return
-	}
 	space, err := dir.QuerySpace(ctx)
 	if s.SpaceErr = errorText(err); err == nil {
 		s.Space = &space

@@ -121,8 +121,6 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[3].MPI.MPI.Version = "4.0.2"
 		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},
 		{"a slow share", func(c *launchState) { c.Facts[1].Share.RecordTime = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
-		{"no rename", func(c *launchState) { c.Facts[1].Share.RenameErr = "lost" }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
-		{"a node can't write", func(c *launchState) { c.Facts[1].Share.TrialErr = "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
 		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, []string{"n3"}, "nfs on n[0-2]; ext4 on n3", 1},
 		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},

@@ -22,7 +22,6 @@ var nodeChecks = []reportRow{
 	{"ports", checkFixedPorts},
 	{"ports.given", checkEphemeralPorts},
 	{"share.record", checkRecordTime},
-	{"share.rename", checkRename},
 	{"framework", checkFrameworkProgram},
 	{"mpi", checkMPI},
 	{"left.processes", checkStrayProcesses},
@@ -223,20 +222,6 @@ func roundUpDuration(d time.Duration) string {
 		}
 	}
 	return textutil.RoundedDuration(d, time.Minute)
-}
-
-// checkRename checks whether files can be written and renamed on the shared file system. Without a
-// run directory, it was not tested.
-func checkRename(p *checkContext) {
-	switch s := p.nodeFacts.Share; {
-	case s.TrialErr != "":
-		p.AddFailure(check.ClassNode, s.TrialErr, "", "use a --log-dir that every node can write to")
-	case s.RenameErr != "":
-		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.RenameErr,
-			"an atomic rename", "use a --log-dir on another file system")
-	case p.ShareErr == nil:
-		p.AddPass("rename replaces a file atomically")
-	}
 }
 
 // checkFrameworkProgram checks the framework's program on the node.
