@@ -362,7 +362,7 @@ func TestWriteFirst(t *testing.T) {
 				a := Access{FS: fs}.withDefaults()
 				publish := a.publishFirst
 				if isClaim {
-					publish = a.claimFile
+					publish = a.publishFirst
 				}
 				if err := publish(dir, "name", []byte("own\n"), !isClaim); !errors.Is(err, wantErr) {
 					t.Errorf("got %v, want %v", err, wantErr)

@@ -216,24 +216,15 @@ func (a Access) isMissing(path string) bool {
 // It uses a hard link, which fails if the name exists, whereas a rename would replace the first
 // file. On a file system without links, it lists the directory before it renames a durable record,
 // which leaves a short window for two writers. For other records the last writer wins, because
-// their directory is too large to be listed by all nodes.
+// their directory is too large to be listed by all nodes. Such a record also determines the offset
+// of the server's clock, and its temporary file is removed later.
 func (a Access) publishFirst(dir, name string, data []byte, durable bool) error {
-	temporary := draftName(dir, name)
-	defer a.removeQuietly(temporary)
-	return a.linkFirst(temporary, dir, name, data, durable)
-}
-
-// claimFile is like [Access.publishFirst], but does not wait until its temporary file is removed.
-func (a Access) claimFile(dir, name string, data []byte, durable bool) error {
-	temporary := draftName(dir, name)
-	defer a.removeLater(temporary)
-	return a.linkFirst(temporary, dir, name, data, durable)
-}
-
-// linkFirst implements [Access.publishFirst] with the given temporary file, which may be left. If
-// the file is not durable, it also determines the offset of the server's clock from it.
-func (a Access) linkFirst(temporary, dir, name string, data []byte, durable bool) error {
-	began := time.Now()
+	temporary, began := draftName(dir, name), time.Now()
+	remove := a.removeLater
+	if durable {
+		remove = a.removeQuietly
+	}
+	defer remove(temporary)
 	if err := a.writeNew(temporary, data, durable); err != nil {
 		return err
 	}

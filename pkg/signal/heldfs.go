@@ -118,7 +118,7 @@ func (d diskFS) callRelative(op Op, path string, call func() error) error {
 		}
 	}
 	if number, ok := err.(syscall.Errno); ok {
-		err = &fs.PathError{Op: op.String(), Path: path, Err: number}
+		err = &fs.PathError{Op: string(op), Path: path, Err: number}
 	}
 	return err
 }

@@ -1,7 +1,9 @@
 package signal
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -9,45 +11,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Op is a kind of file system call.
-type Op int
+// Op is a kind of file system call, as the kernel distinguishes them.
+type Op string
 
-// The kinds of calls, as the kernel distinguishes them. A listing is one call, regardless of the
-// number of requests to the server.
+// The kinds of calls. A listing is one call, regardless of the number of requests to the server, and
+// so is the removal of a tree.
 const (
-	OpOpen Op = iota
-	OpList
-	OpRead
-	OpWrite
-	OpSync
-	OpClose
-	OpRename
-	OpLink
-	OpSymlink
-	OpReadlink
-	OpMkdir
-	OpStat
-	OpStatfs
-	OpRemove // a whole tree is one call
-	opCount
+	OpOpen     Op = "open"
+	OpList     Op = "list"
+	OpRead     Op = "read"
+	OpWrite    Op = "write"
+	OpSync     Op = "sync"
+	OpClose    Op = "close"
+	OpRename   Op = "rename"
+	OpLink     Op = "link"
+	OpSymlink  Op = "symlink"
+	OpReadlink Op = "readlink"
+	OpMkdir    Op = "mkdir"
+	OpStat     Op = "stat"
+	OpStatfs   Op = "statfs"
+	OpRemove   Op = "remove"
 )
-
-var opNames = [opCount]string{
-	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir",
-	"stat", "statfs", "remove",
-}
-
-// String returns the name of the kind, for records and messages.
-func (o Op) String() string { return opNames[o] }
-
-// AllOps returns all kinds, in the order in which they are shown.
-func AllOps() []Op {
-	all := make([]Op, opCount)
-	for i := range all {
-		all[i] = Op(i)
-	}
-	return all
-}
 
 // OpStats are the statistics of one kind of calls.
 type OpStats struct {
@@ -59,8 +43,8 @@ type OpStats struct {
 // CallMeter counts and times the file system calls of one daemon, and keeps track of pending
 // requests. Its zero value is ready for use; its methods are safe for concurrent use.
 type CallMeter struct {
-	mu      sync.Mutex               // guards all fields below
-	opStats [opCount]OpStats         // indexed by Op
+	mu      sync.Mutex // guards all fields below
+	opStats map[Op]OpStats
 	retries int64                    // requests that were repeated
 	slowest record.SlowCall          // of the calls that have returned
 	pending map[*pendingRequest]bool // requests that have not ended
@@ -75,19 +59,18 @@ type pendingRequest struct {
 	startedAt time.Time
 }
 
-// OpStats returns the statistics so far, of each kind with any calls.
+// OpStats returns the statistics so far, of each kind with any calls, sorted by it.
 func (m *CallMeter) OpStats() []OpStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	hasNone := func(s OpStats) bool { return s.Calls == 0 }
-	return slices.DeleteFunc(slices.Clone(m.opStats[:]), hasNone)
+	return slices.SortedFunc(maps.Values(m.opStats), func(a, b OpStats) int { return cmp.Compare(a.Op, b.Op) })
 }
 
 // CallStats returns the statistics so far, including calls that have not returned.
 func (m *CallMeter) CallStats() record.CallStats {
 	s := record.CallStats{ByKind: make(map[string]int64)}
 	for _, spent := range m.OpStats() {
-		s.ByKind[spent.Op.String()] = spent.Calls
+		s.ByKind[string(spent.Op)] = spent.Calls
 		s.Calls += spent.Calls
 		s.Busy += spent.Busy
 	}
@@ -136,14 +119,11 @@ func (m *CallMeter) AwaitIdle(ctx context.Context) bool {
 	select {
 	case <-idle:
 		return true
-	default:
-	}
-	select {
-	case <-idle:
-		return true
 	case <-ctx.Done():
-		return false
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pending) == 0 && m.calls == 0
 }
 
 // update makes a change, and wakes the callers of [CallMeter.AwaitIdle] if nothing is pending then.
@@ -174,20 +154,28 @@ func (m *CallMeter) endRequest(r *pendingRequest) { m.update(func() { delete(m.p
 // BeginCall counts a call, and returns the present time.
 func (m *CallMeter) BeginCall(op Op, _ string) (time.Time, error) {
 	m.update(func() {
-		m.opStats[op].Op = op
-		m.opStats[op].Calls++
+		m.addLocked(OpStats{Op: op, Calls: 1})
 		m.calls++
 	})
 	return time.Now(), nil
+}
+
+// addLocked adds to the statistics. mu must be held.
+func (m *CallMeter) addLocked(s OpStats) {
+	if m.opStats == nil {
+		m.opStats = make(map[Op]OpStats)
+	}
+	known := m.opStats[s.Op]
+	m.opStats[s.Op] = OpStats{s.Op, known.Calls + s.Calls, known.Busy + s.Busy}
 }
 
 // EndCall records the duration of a call that began at entered.
 func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	took := time.Since(entered)
 	m.update(func() {
-		m.opStats[op].Busy += took
+		m.addLocked(OpStats{Op: op, Busy: took})
 		if took > m.slowest.Took {
-			m.slowest = record.SlowCall{Op: op.String(), Path: path, Took: took}
+			m.slowest = record.SlowCall{Op: string(op), Path: path, Took: took}
 		}
 		m.calls--
 	})

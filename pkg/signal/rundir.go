@@ -321,7 +321,7 @@ func (d *Dir) PublishRecord(ctx context.Context, sub, name string, rec record.Re
 // publish, too: the first one wins, if the file system has links, and the others get
 // ErrAlreadyPublished.
 func (d *Dir) ClaimRecord(ctx context.Context, sub, name string, rec record.Record) error {
-	return d.writeRecord(ctx, sub, name, rec, false, d.access.claimFile)
+	return d.writeRecord(ctx, sub, name, rec, false, d.access.publishFirst)
 }
 
 // PublishOnce publishes a durable record that several nodes may want to write (a result if the head

@@ -71,7 +71,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("what was removed is read: %v", err)
 	}
 	kinds := meter.CallStats().ByKind
-	if kinds[signal.OpLink.String()] != 1 || kinds[signal.OpMkdir.String()] != 1 {
+	if kinds[string(signal.OpLink)] != 1 || kinds[string(signal.OpMkdir)] != 1 {
 		t.Errorf("the meter has counted %v", kinds)
 	}
 }

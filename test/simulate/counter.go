@@ -59,7 +59,7 @@ type callCounts []signal.OpStats
 // count returns the number of calls of one kind; of all kinds if it is empty.
 func (c callCounts) count(kind string) (sum int64) {
 	for _, op := range c {
-		if kind == "" || op.Op.String() == kind {
+		if kind == "" || string(op.Op) == kind {
 			sum += op.Calls
 		}
 	}
@@ -71,7 +71,7 @@ func sumCounts(counts ...callCounts) CallTotals {
 	t := CallTotals{ByKind: make(map[string]int64)}
 	for _, one := range counts {
 		for _, kind := range one {
-			t.ByKind[kind.Op.String()] += kind.Calls
+			t.ByKind[string(kind.Op)] += kind.Calls
 			t.Calls += kind.Calls
 		}
 	}

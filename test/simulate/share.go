@@ -57,7 +57,7 @@ func (s *simulatedShare) EndCall(op signal.Op, path string, began time.Time) {
 	<-s.job.slots
 	s.meter.EndCall(op, path, began)
 	now := s.job.clock.sinceStart()
-	s.job.trace.addCall(TracedCall{s.node, op.String(), path, now - time.Since(began), now})
+	s.job.trace.addCall(TracedCall{s.node, string(op), path, now - time.Since(began), now})
 }
 
 // WriteFile is that of the share. The daemon reports its milestones by the marks that it

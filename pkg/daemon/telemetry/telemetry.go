@@ -146,11 +146,11 @@ func (s *Telemetry) collectMetrics() []byte {
 	t.StartFamily("bringupd_share_operations_total", "counter",
 		"Calls of this daemon to the shared file system of the log directory.")
 	for _, calls := range spent {
-		t.AddSample(float64(calls.Calls), "op", calls.Op.String())
+		t.AddSample(float64(calls.Calls), "op", string(calls.Op))
 	}
 	t.StartFamily("bringupd_share_operations_seconds_total", "counter", "Duration of the calls that have returned.")
 	for _, calls := range spent {
-		t.AddSample(calls.Busy.Seconds(), "op", calls.Op.String())
+		t.AddSample(calls.Busy.Seconds(), "op", string(calls.Op))
 	}
 	return t.Bytes()
 }

@@ -2,12 +2,12 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -32,8 +32,14 @@ func formatCalls(share *record.FileSystemReport, workers []record.CallStats) str
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", call, of(share.Head),
 			counts[0], counts[len(counts)/2], counts[len(counts)-1], sum)
 	}
-	for _, op := range signal.AllOps() {
-		row(op.String(), func(s record.CallStats) int64 { return s.ByKind[op.String()] })
+	kinds := make(map[string]bool)
+	for _, s := range append(workers, share.Head) {
+		for kind := range s.ByKind {
+			kinds[kind] = true
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		row(kind, func(s record.CallStats) int64 { return s.ByKind[kind] })
 	}
 	row("all", func(s record.CallStats) int64 { return s.Calls })
 	row("recreated", func(s record.CallStats) int64 { return s.Retries })
