@@ -41,7 +41,7 @@ func (h *head) updateTeam(l signal.Listing) {
 	if record == nil {
 		return
 	}
-	if err := h.Publish(signal.ControlDir, signal.TeamName(record.Generation), record, false); err != nil {
+	if err := h.Publish(signal.ControlDir, signal.SeriesTeam.Name(record.Generation), record, false); err != nil {
 		h.CancelRun(health.AsFailure(err))
 		return
 	}

@@ -102,7 +102,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	first := *choice.Record // Publish writes its header, while a loss may already change the plan
-	if err := h.Publish(signal.ControlDir, signal.PlanName(0), &first, false); err != nil {
+	if err := h.Publish(signal.ControlDir, signal.SeriesPlan.Name(0), &first, false); err != nil {
 		return err
 	}
 	h.running.roles = roleHead

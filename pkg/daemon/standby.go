@@ -25,13 +25,13 @@ func (w *worker) followTeam(ctx context.Context) error {
 	w.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
 		last, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-			return l.TeamGeneration() > seen || l.HasName(signal.NameGateOpen) &&
+			return l.Newest(signal.SeriesTeam) > seen || l.HasName(signal.NameGateOpen) &&
 				!w.placement.SawOpenGate.Load() && seen >= 0
 		})
 		if err != nil {
 			return context.Cause(w.RunCtx)
 		}
-		generation := last.TeamGeneration()
+		generation := last.Newest(signal.SeriesTeam)
 		if generation <= seen { // the gate is open, and the team does not change any more
 			w.placement.SawOpenGate.Store(true)
 			w.slowPolling()
@@ -49,7 +49,7 @@ func (w *worker) followTeam(ctx context.Context) error {
 			continue
 		}
 		var rec record.Team
-		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.TeamName(generation), &rec)
+		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesTeam.Name(generation), &rec)
 		if ctx.Err() != nil {
 			return context.Cause(w.RunCtx)
 		}
@@ -117,13 +117,13 @@ func (w *worker) stopAfterDrop() {
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides.
 func (w *worker) isDispensable(f *health.Failure) bool {
-	if w.ControlWatch.LastListing().NewestPlan() >= 0 { // the roles have their nodes, and may do without this one
+	if w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 { // the roles have their nodes, and may do without this one
 		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
 	}
 	if !w.cfg.HasSpares() {
 		return false
 	}
-	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().TeamGeneration() >= 0 {
+	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().Newest(signal.SeriesTeam) >= 0 {
 		return true // a spare, whose failure never matters
 	}
 	if w.placement.SawOpenGate.Load() || w.ControlWatch.LastListing().HasName(signal.NameGateOpen) {

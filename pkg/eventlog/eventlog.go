@@ -217,8 +217,8 @@ func (t *EventLog) LogSeen(name string) {
 func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 	return func(l signal.Listing, size int) {
 		names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
-		if newest := l.TeamGeneration(); newest >= 0 {
-			names = append(names, signal.TeamName(newest))
+		if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
+			names = append(names, signal.SeriesTeam.Name(newest))
 		}
 		for _, node := range l.NodesWithAbort() {
 			names = append(names, signal.AbortName(node, size))

@@ -166,9 +166,6 @@ func oddNodes(numbers map[int]int64) (nodes []int) {
 	return sortUnique(nodes)
 }
 
-// PlanName returns the name in ControlDir of the nth plan of the roles.
-func PlanName(n int) string { return fmt.Sprintf("%s.%04d", planPrefix, n) }
-
 // StartName returns the name in ControlDir by which the head starts a role.
 func StartName(role string) string { return startPrefix + "." + role }
 
@@ -178,21 +175,6 @@ func EndName(level int) string { return endPrefix + "." + strconv.Itoa(level) }
 // LostName returns the name in ControlDir by which a member that was taken for lost, and runs again,
 // learns that its part in the run is over.
 func LostName(member, size int) string { return lostPrefix + "." + memberText(member, size) }
-
-// LiveName returns the name in ControlDir of the nth list of ready instances.
-func LiveName(n int) string { return fmt.Sprintf("%s.%06d", livePrefix, n) }
-
-// StopInstanceName returns the name in ControlDir by which the head stops all generations of an
-// instance before the given one.
-func StopInstanceName(instance, generation int) string {
-	return orderName(instance, generation, "stop")
-}
-
-// StartInstanceName returns the name in ControlDir by which the head starts a generation of an
-// instance.
-func StartInstanceName(instance, generation int) string {
-	return orderName(instance, generation, "start")
-}
 
 // InstanceOrders has the newest orders of the head for an instance that spans several nodes.
 type InstanceOrders struct {
@@ -215,9 +197,9 @@ func (l Listing) InstanceOrders() map[int]InstanceOrders {
 		}
 		order := orders[instance]
 		switch name {
-		case StopInstanceName(instance, generation):
+		case OrderName(instance, generation, OrderStop):
 			order.Stop = max(order.Stop, generation)
-		case StartInstanceName(instance, generation):
+		case OrderName(instance, generation, OrderStart):
 			order.Start = max(order.Start, generation)
 		}
 		orders[instance] = order
@@ -225,42 +207,27 @@ func (l Listing) InstanceOrders() map[int]InstanceOrders {
 	return orders
 }
 
-// HeadInstanceName returns the name in ControlDir by which the head lets the other nodes of a cluster
-// connect to its first node, on which a generation of the instance has its head's service.
-func HeadInstanceName(instance, generation int) string {
-	return orderName(instance, generation, "head")
-}
+// Order is an order of the head for a generation of an instance, or a fact about it.
+type Order string
 
-// HangName returns the name in ControlDir of the failure of a generation of an instance that hangs,
-// which the head gives to one of its nodes.
-func HangName(instance, generation, node int) string {
-	return orderName(instance, generation, fmt.Sprintf("hang-%d", node))
-}
+// The orders.
+const (
+	OrderStop  Order = "stop"  // stops all generations of the instance before this one
+	OrderStart Order = "start" // starts this generation
+	// OrderConnect lets the other nodes of a cluster connect to its first node, on which this generation
+	// has its head's service.
+	OrderConnect Order = "head"
+)
 
-func orderName(instance, generation int, order string) string {
+// OrderHang returns the order by which the head gives the failure of a generation that hangs to one
+// of its nodes.
+func OrderHang(node int) Order { return Order(fmt.Sprintf("hang-%d", node)) }
+
+// OrderName returns the name in ControlDir of an order.
+func OrderName(instance, generation int, order Order) string {
 	return fmt.Sprintf("%s.%04d.g%d.%s", instancePrefix, instance, generation, order)
 }
 
 // Instances returns the marks of instances in a listing of NodesDir. The caller must not change the
 // slice.
 func (l Listing) Instances() []record.InstanceMark { return l.instances }
-
-// NewestPlan returns the number of the newest plan in a listing of ControlDir, or -1 if there is
-// none.
-func (l Listing) NewestPlan() int { return l.newestNumber(planPrefix) }
-
-// NewestLive returns the number of the newest list of ready instances in a listing of ControlDir, or
-// -1 if there is none.
-func (l Listing) NewestLive() int { return l.newestNumber(livePrefix) }
-
-// newestNumber returns the highest number of the names in ControlDir with a prefix, or -1 if there
-// are none.
-func (l Listing) newestNumber(prefix string) int {
-	newest := -1
-	for _, name := range l.names {
-		if number, ok := parseNumbered(name, prefix); ok {
-			newest = max(newest, number)
-		}
-	}
-	return newest
-}

@@ -45,8 +45,8 @@ func TestInstancesInListing(t *testing.T) {
 		t.Errorf("the instances are %+v", l.Instances())
 	}
 	control := newListing([]string{"plan.0000", "plan.0001", "live.000012", "start.judge", "end.1"}, 4, 1, time.Time{})
-	if control.NewestPlan() != 1 || control.NewestLive() != 12 || control.TeamGeneration() != -1 {
-		t.Errorf("the newest are plan %d and list %d", control.NewestPlan(), control.NewestLive())
+	if control.Newest(SeriesPlan) != 1 || control.Newest(SeriesLive) != 12 || control.Newest(SeriesTeam) != -1 {
+		t.Errorf("the newest are plan %d and list %d", control.Newest(SeriesPlan), control.Newest(SeriesLive))
 	}
 }
 

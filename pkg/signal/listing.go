@@ -210,13 +210,5 @@ func (l Listing) NodeSteps() map[int]NodeStep {
 	return steps
 }
 
-// NewestProgress returns the number of the newest record of the job's progress in a listing of
-// ControlDir, or -1 if there is none.
-func (l Listing) NewestProgress() int { return l.newestNumber(progressPrefix) }
-
 // NodesWithAbort returns the sorted indices of the nodes with an abort, in a listing of ControlDir.
 func (l Listing) NodesWithAbort() []int { return slices.Clone(l.abortingNodes) }
-
-// TeamGeneration returns the newest generation of the team in a listing of ControlDir, or -1 if
-// there is none.
-func (l Listing) TeamGeneration() int { return l.newestNumber(teamPrefix) }

@@ -128,7 +128,7 @@ func TestListingTeam(t *testing.T) {
 		{"what is none", []string{"team", "team.", "team.x", "team.1", "team.0001.0002", "steam.0001"}, -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := newListing(tc.names, 4, 1, time.Now()).TeamGeneration(); got != tc.want {
+			if got := newListing(tc.names, 4, 1, time.Now()).Newest(SeriesTeam); got != tc.want {
 				t.Errorf("the newest team is %d, not %d", got, tc.want)
 			}
 		})
@@ -258,8 +258,8 @@ func TestNodeSteps(t *testing.T) {
 	if states := l.NodeStates(); !slices.Equal(states, []record.State{record.StateJoined}) {
 		t.Errorf("the states are %v", states)
 	}
-	control := newListing([]string{ProgressName(3), ProgressName(12), "progress", "team.0099", "progress.x"}, 4, 1, time.Now())
-	if control.NewestProgress() != 12 || l.NewestProgress() != -1 {
-		t.Errorf("the newest are %d and %d", control.NewestProgress(), l.NewestProgress())
+	control := newListing([]string{SeriesProgress.Name(3), SeriesProgress.Name(12), "progress", "team.0099", "progress.x"}, 4, 1, time.Now())
+	if control.Newest(SeriesProgress) != 12 || l.Newest(SeriesProgress) != -1 {
+		t.Errorf("the newest are %d and %d", control.Newest(SeriesProgress), l.Newest(SeriesProgress))
 	}
 }

@@ -40,16 +40,43 @@ const FlightRecorderPrefix = "flight-recorder-rank_"
 // Prefixes of names in ControlDir.
 const (
 	abortPrefix    = "abort" // an abort record, by node index
-	teamPrefix     = "team"  // the members of the team, by generation
-	planPrefix     = "plan"  // the facts from which each node plans the roles, by number
 	startPrefix    = "start" // a role may start, by its name
-	instancePrefix = "inst"  // an order for an instance of several nodes
-	livePrefix     = "live"  // the instances that are ready, by number
+	instancePrefix = "inst"  // an order for an instance
 	lostPrefix     = "lost"  // a member that was taken for lost
 	endPrefix      = "end"   // a level of roles is to stop, by its number
-	// the progress of the job, by number; only the newest is kept
-	progressPrefix = "progress"
 )
+
+// Series is a record in ControlDir of which there are several: the one with the highest number is
+// valid.
+type Series string
+
+// The series of records.
+const (
+	SeriesTeam     Series = "team"     // the members of the team, by generation
+	SeriesPlan     Series = "plan"     // the facts from which each node plans the roles
+	SeriesLive     Series = "live"     // the instances that are ready
+	SeriesProgress Series = "progress" // the progress of the job; only the newest is kept
+)
+
+// Name returns the name of the nth record.
+func (s Series) Name(n int) string {
+	if s == SeriesLive {
+		return fmt.Sprintf("%s.%06d", s, n)
+	}
+	return fmt.Sprintf("%s.%04d", s, n)
+}
+
+// Newest returns the highest number of the records of a series in a listing of ControlDir, or -1 if
+// there are none.
+func (l Listing) Newest(s Series) int {
+	newest := -1
+	for _, name := range l.names {
+		if number, ok := parseNumbered(name, string(s)); ok {
+			newest = max(newest, number)
+		}
+	}
+	return newest
+}
 
 // IndexWidth returns the number of digits of node indices in a job of size nodes, with leading
 // zeros so that names sort by index: at least four.
@@ -157,16 +184,8 @@ func parseStepState(state record.State) (rank int, ok bool) {
 	return int(n), ok && is && digits == strconv.Itoa(int(n))
 }
 
-// ProgressName returns the name in ControlDir of the nth record of the job's progress.
-func ProgressName(n int) string { return fmt.Sprintf("%s.%0*d", progressPrefix, IndexWidth(1), n) }
-
 // AbortName returns the name in ControlDir of the abort of a member.
 func AbortName(member, size int) string { return abortPrefix + "." + memberText(member, size) }
-
-// TeamName returns the name in ControlDir of a generation's team.
-func TeamName(generation int) string {
-	return fmt.Sprintf("%s.%0*d", teamPrefix, IndexWidth(1), generation)
-}
 
 // LogName returns the name in LogsDir of a node's log. The parameter what is the child or the
 // daemon that writes the log: LogName("worker", 7, 64) returns worker-0007.log.

@@ -60,7 +60,7 @@ func wantLines(t *testing.T, b *batchJob, result record.Result, want []string) {
 // rolePlan returns the first plan of the roles of a job.
 func (b *batchJob) rolePlan(logs string) (plan roles.PlanRecord) {
 	b.t.Helper()
-	readJSON(b.t, filepath.Join(logs, b.id+".0", signal.ControlDir, signal.PlanName(0)), &plan)
+	readJSON(b.t, filepath.Join(logs, b.id+".0", signal.ControlDir, signal.SeriesPlan.Name(0)), &plan)
 	return plan
 }
 

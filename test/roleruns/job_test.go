@@ -160,7 +160,7 @@ func (j *job) newestLive() (live record.LiveInstances) {
 			newest = max(newest, number)
 		}
 	}
-	j.Read(&live, signal.ControlDir, signal.LiveName(newest))
+	j.Read(&live, signal.ControlDir, signal.SeriesLive.Name(newest))
 	return live
 }
 

@@ -132,7 +132,7 @@ func (c cluster) variables() map[string]string {
 // awaitClusterHead waits until the first node has proven that the head's service holds its port.
 // Before that another user may listen there, and would get the secrets of the cluster.
 func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error {
-	name := signal.HeadInstanceName(s.instance.Number, generation)
+	name := signal.OrderName(s.instance.Number, generation, signal.OrderConnect)
 	if s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
 		return nil
 	}

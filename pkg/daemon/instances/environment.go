@@ -243,14 +243,14 @@ func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
 		return
 	}
 	defer n.endpoints.writing.Leave()
-	number := l.NewestLive()
+	number := l.Newest(signal.SeriesLive)
 	if number < n.endpoints.next {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	var live record.LiveInstances
-	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
+	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesLive.Name(number), &live); err != nil {
 		return // a newer one follows, or the share does not respond
 	}
 	if err := n.loadPlan(ctx, l); err != nil {

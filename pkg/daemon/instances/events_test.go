@@ -307,7 +307,7 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 		r.sleep(time.Minute)
 		r.want("starts", r.starts(), started...)
 		r.want("orders", r.names(signal.ControlDir, "start"), "start.slow")
-		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+		r.want("plans", r.names(signal.ControlDir, signal.SeriesPlan.Name(1)))
 		r.exit("slow.0.0.g0", 0)
 	})
 }
@@ -396,7 +396,7 @@ func TestSpareIsLostWhileItTakesAPlace(t *testing.T) {
 				r.kill(1, 2)
 				dead := r.fault
 				r.setFault(func(op signal.Op, path string) error {
-					if op == signal.OpRename && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
+					if op == signal.OpRename && strings.HasSuffix(path, "/"+signal.SeriesPlan.Name(1)) {
 						time.Sleep(10 * time.Second)
 					}
 					return dead(op, path)

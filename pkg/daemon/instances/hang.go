@@ -65,7 +65,7 @@ func (g *generation) running() (running []stackdump.RankProcess) {
 // awaitHang waits until the head decides that a generation hangs, and gives the failure to this node.
 // It returns nil if ctx ends first.
 func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure {
-	name := signal.HangName(s.instance.Number, number, s.ownNode())
+	name := signal.OrderName(s.instance.Number, number, signal.OrderHang(s.ownNode()))
 	if !s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	hanging := w.hanging(state, generation, busy, w.cfg.NodeWatch.LastListing())
 	if len(hanging) > 0 {
 		err = w.cfg.Publish(signal.ControlDir,
-			signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
+			signal.OrderName(state.instance.Number, generation, signal.OrderHang(hanging[0])), &f.Failure, false)
 	}
 	if len(hanging) == 0 || err != nil {
 		w.cfg.LogWriteError(err)

@@ -91,7 +91,7 @@ func TestUnreadableHang(t *testing.T) {
   - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m}
 `, func(r *run) {
 		r.setFault(func(op signal.Op, path string) error {
-			if op == signal.OpRead && strings.HasSuffix(path, "/"+signal.HangName(0, 0, 0)) {
+			if op == signal.OpRead && strings.HasSuffix(path, "/"+signal.OrderName(0, 0, signal.OrderHang(0))) {
 				return os.ErrPermission
 			}
 			return nil

@@ -270,23 +270,23 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 		resumes := state.mayResume(now)
 		if state.mayJoin() && state.joined <= state.Generation {
 			state.joined = next
-			orders = append(orders, signal.HeadInstanceName(number, state.Generation))
+			orders = append(orders, signal.OrderName(number, state.Generation, signal.OrderConnect))
 		}
 		// If its role has not been started, the nodes learn from the order which generation to start.
 		mustStop := state.needsStop() || resumes && state.spans() && !state.evidence.Started
 		if mustStop && state.ordered < next {
 			state.ordered = next
-			orders = append(orders, signal.StopInstanceName(number, next))
+			orders = append(orders, signal.OrderName(number, next, signal.OrderStop))
 		}
 		if !resumes {
 			continue
 		}
 		if state.spans() { // a spare starts an instance that is alone on its node by the plan
-			orders = append(orders, signal.StartInstanceName(number, next))
+			orders = append(orders, signal.OrderName(number, next, signal.OrderStart))
 			if removed := next - keptGenerations; removed > 0 {
-				old = append(old, signal.StopInstanceName(number, removed), signal.StartInstanceName(number, removed))
+				old = append(old, signal.OrderName(number, removed, signal.OrderStop), signal.OrderName(number, removed, signal.OrderStart))
 				if state.role.Program.Framework != "" {
-					old = append(old, signal.HeadInstanceName(number, removed))
+					old = append(old, signal.OrderName(number, removed, signal.OrderConnect))
 				}
 			}
 		}
@@ -392,7 +392,7 @@ func (h *Head) publishList(ctx context.Context) bool {
 		return true
 	}
 	list := &record.LiveInstances{Ready: next.ready, Lost: next.lost}
-	err := h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), list, false)
+	err := h.cfg.Publish(signal.ControlDir, signal.SeriesLive.Name(h.lists.next), list, false)
 	h.lists.next++ // a name is not used again, because a try may have succeeded although it failed
 	if err != nil {
 		h.cfg.LogWriteError(err)
@@ -423,7 +423,7 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	if err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.LiveName(number)); err != nil && ctx.Err() == nil {
+	if err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.SeriesLive.Name(number)); err != nil && ctx.Err() == nil {
 		h.cfg.LogWriteError(err)
 	}
 }

@@ -66,11 +66,11 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 // AwaitPlan waits until the head has published the plan of the roles, and returns its record.
 func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*roles.PlanRecord, error) {
 	if _, err := p.ControlWatch.FollowListings(ctx,
-		func(l signal.Listing) bool { return l.NewestPlan() >= 0 }); err != nil {
+		func(l signal.Listing) bool { return l.Newest(signal.SeriesPlan) >= 0 }); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	rec := new(roles.PlanRecord)
-	if err := p.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(0), rec); err != nil {
+	if err := p.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(0), rec); err != nil {
 		return nil, health.AsFailure(err)
 	}
 	return rec, nil
@@ -138,14 +138,14 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 		return context.Cause(ctx)
 	}
 	defer n.plans.reading.Leave()
-	number := l.NewestPlan()
+	number := l.Newest(signal.SeriesPlan)
 	if number <= n.plans.number {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	rec := new(roles.PlanRecord)
-	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(number), rec); err != nil {
+	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec); err != nil {
 		return err
 	}
 	plan, err := MakePlan(n.defs, rec)

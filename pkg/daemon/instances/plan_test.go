@@ -22,7 +22,7 @@ func (r *run) replaceNode() {
 	plan := *r.head.plan
 	plan.Header, plan.Offers = record.Header{}, slices.Clone(plan.Offers)
 	plan.Offers[len(plan.Offers)-1].NodeIndex = len(plan.Offers)
-	if err := r.nodes[0].Publish(signal.ControlDir, signal.PlanName(1), &plan, false); err != nil {
+	if err := r.nodes[0].Publish(signal.ControlDir, signal.SeriesPlan.Name(1), &plan, false); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -60,7 +60,7 @@ func TestPlanIsReadAgain(t *testing.T) {
 	inBubble(t, 2, `
   - {name: server, nodes: all, command: serve, restarts: 3}
 `, func(r *run) {
-		defer r.hangRead(signal.PlanName(1))()
+		defer r.hangRead(signal.SeriesPlan.Name(1))()
 		r.replaceNode()
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -265,7 +265,7 @@ func (h *Head) fillVacancies(context.Context) {
 	}
 	h.mu.Unlock()
 	published := *next // Publish writes its header
-	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false); err != nil {
+	if err := h.cfg.Publish(signal.ControlDir, signal.SeriesPlan.Name(number), &published, false); err != nil {
 		h.cfg.LogWriteError(err)
 		// Its name is not used again, because nodes may have read it although it failed.
 		h.update(func() { h.number, h.isPlanning = number, false })

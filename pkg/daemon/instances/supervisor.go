@@ -145,7 +145,7 @@ func (s *supervisor) run(ctx context.Context) {
 // isStopOrdered reports whether the head has ordered to stop a generation of an instance that spans
 // several nodes.
 func (s *supervisor) isStopOrdered(generation int) bool {
-	order := signal.StopInstanceName(s.instance.Number, generation+1)
+	order := signal.OrderName(s.instance.Number, generation+1, signal.OrderStop)
 	return s.spans && s.cfg.ControlWatch.LastListing().HasName(order)
 }
 
@@ -154,7 +154,7 @@ func (s *supervisor) isStopOrdered(generation int) bool {
 func (s *supervisor) endUnstarted(generation int) {
 	<-s.stop.Done()
 	isExpected := !s.spans || generation == 0 ||
-		s.cfg.ControlWatch.LastListing().HasName(signal.StartInstanceName(s.instance.Number, generation))
+		s.cfg.ControlWatch.LastListing().HasName(signal.OrderName(s.instance.Number, generation, signal.OrderStart))
 	if isExpected && s.stopAll.Err() == nil {
 		s.publishStop(generation, health.StoppedOutcome.Code)
 	}
@@ -269,7 +269,7 @@ func (s *supervisor) publishExit(generation int, end *generationEnd) {
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans
 // several nodes, or the instance must stop. It reports whether it does start.
 func (s *supervisor) awaitNextGeneration(generation int) bool {
-	start := signal.StartInstanceName(s.instance.Number, generation+1)
+	start := signal.OrderName(s.instance.Number, generation+1, signal.OrderStart)
 	return s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(start) })
 }
 
@@ -280,7 +280,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	defer cancel(nil)
 	if s.spans {
 		// Another node may report the exit of one of its processes.
-		order := signal.StopInstanceName(s.instance.Number, generation+1)
+		order := signal.OrderName(s.instance.Number, generation+1, signal.OrderStop)
 		s.cfg.Background(func(context.Context) {
 			if s.awaitControl(halt, func(l signal.Listing) bool { return l.HasName(order) }) {
 				cancel(errInstanceStopped)

@@ -89,8 +89,8 @@ func (a *attempt) team() (members []record.Member) {
 		}
 		return members
 	}
-	for generation := 0; a.world.Find(a.path(signal.ControlDir, signal.TeamName(generation))) != nil; generation++ {
-		members = read[record.Team](a, signal.ControlDir, signal.TeamName(generation)).Members
+	for generation := 0; a.world.Find(a.path(signal.ControlDir, signal.SeriesTeam.Name(generation))) != nil; generation++ {
+		members = read[record.Team](a, signal.ControlDir, signal.SeriesTeam.Name(generation)).Members
 	}
 	return members
 }

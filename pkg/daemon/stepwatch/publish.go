@@ -126,10 +126,10 @@ func (m *Monitor) publishJob(ctx context.Context, store Store) int {
 	number := m.number
 	m.number++
 	err := m.call(ctx, store, func(ctx context.Context) error {
-		err := store.Dir.PublishRecord(ctx, signal.ControlDir, signal.ProgressName(number),
+		err := store.Dir.PublishRecord(ctx, signal.ControlDir, signal.SeriesProgress.Name(number),
 			&record.ProgressMark{Progress: *p}, false)
 		if err == nil && number > 0 {
-			err = store.Dir.RemoveNames(ctx, signal.ControlDir, signal.ProgressName(number-1))
+			err = store.Dir.RemoveNames(ctx, signal.ControlDir, signal.SeriesProgress.Name(number-1))
 		}
 		return err
 	})

@@ -46,7 +46,7 @@ func TestListRuns(t *testing.T) {
 	}
 	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
 		RunTimings: record.RunTimings{Duration: time.Minute}, Progress: &record.Progress{Step: 12, Goodput: 0.919, Reports: 12}}, now.Add(-2*time.Hour))
-	publish(t, filepath.Join(dir, "11.0"), signal.ControlDir, signal.ProgressName(3), &record.ProgressMark{Progress: record.Progress{Reports: 1}}, now)
+	publish(t, filepath.Join(dir, "11.0"), signal.ControlDir, signal.SeriesProgress.Name(3), &record.ProgressMark{Progress: record.Progress{Reports: 1}}, now)
 	for _, run := range []string{"10.0", "11.0"} {
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameGateOpen, &record.Mark{}, now)
 	}

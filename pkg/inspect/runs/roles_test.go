@@ -262,7 +262,7 @@ func TestRoleWatch(t *testing.T) {
 				}
 			}
 			publish := func(number int, ready ...int) {
-				writeFile(t, run, "control/"+signal.LiveName(number), &record.LiveInstances{Header: testHeader, Ready: ready})
+				writeFile(t, run, "control/"+signal.SeriesLive.Name(number), &record.LiveInstances{Header: testHeader, Ready: ready})
 				if hasFile {
 					var text string
 					for _, number := range ready {

@@ -100,18 +100,18 @@ func (w *roleWatcher) pollShare(ctx context.Context) error {
 	}
 	listing := control.ParseListing(w.job.Size)
 	w.hasEnded = timeline.HasEnd(listing)
-	if newest := listing.NewestPlan(); newest > w.planNumber {
+	if newest := listing.Newest(signal.SeriesPlan); newest > w.planNumber {
 		if err := w.readPlan(ctx, control); err != nil {
 			return err
 		}
 		w.planNumber = newest
 	}
-	newest := listing.NewestLive()
+	newest := listing.Newest(signal.SeriesLive)
 	if w.plan == nil || w.EndpointsFile != "" || newest <= w.liveNumber {
 		return nil
 	}
 	live := new(record.LiveInstances)
-	if _, err := control.ReadRecord(ctx, signal.LiveName(newest), w.job.Nonce, live); err != nil {
+	if _, err := control.ReadRecord(ctx, signal.SeriesLive.Name(newest), w.job.Nonce, live); err != nil {
 		return err
 	}
 	w.liveNumber = newest

@@ -68,14 +68,14 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 		}
 		c.Aborts = append(c.Aborts, *abort)
 	}
-	if newest := l.NewestProgress(); newest >= 0 {
-		mark, _, err := readAttemptRecord[record.ProgressMark](r, control, signal.ProgressName(newest))
+	if newest := l.Newest(signal.SeriesProgress); newest >= 0 {
+		mark, _, err := readAttemptRecord[record.ProgressMark](r, control, signal.SeriesProgress.Name(newest))
 		if err == nil { // otherwise the head has replaced it in the meantime
 			c.Progress = &mark.Progress
 		}
 	}
-	if newest := l.TeamGeneration(); newest >= 0 {
-		c.Membership, _ = readRecord[record.Team](r, control, signal.TeamName(newest))
+	if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
+		c.Membership, _ = readRecord[record.Team](r, control, signal.SeriesTeam.Name(newest))
 	}
 }
 

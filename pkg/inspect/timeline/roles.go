@@ -114,12 +114,12 @@ type RoleFiles struct {
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].
 func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord, error) {
-	newest := f.Control.ParseListing(f.Size).NewestPlan()
+	newest := f.Control.ParseListing(f.Size).Newest(signal.SeriesPlan)
 	if newest < 0 {
 		return nil, nil, ErrNoPlan
 	}
 	rec := new(roles.PlanRecord)
-	if _, err := f.Control.ReadRecord(ctx, signal.PlanName(newest), f.Nonce, rec); err != nil {
+	if _, err := f.Control.ReadRecord(ctx, signal.SeriesPlan.Name(newest), f.Nonce, rec); err != nil {
 		return nil, nil, err
 	}
 	if len(rec.Roles) == 0 {
@@ -189,11 +189,11 @@ func (p *PlacedRoles) newInstance(
 // instances are lost.
 func (f RoleFiles) readLost(ctx context.Context, control signal.Listing) []int {
 	live := new(record.LiveInstances)
-	newest := control.NewestLive()
+	newest := control.Newest(signal.SeriesLive)
 	if newest < 0 {
 		return nil
 	}
-	if _, err := f.Control.ReadRecord(ctx, signal.LiveName(newest), f.Nonce, live); err != nil {
+	if _, err := f.Control.ReadRecord(ctx, signal.SeriesLive.Name(newest), f.Nonce, live); err != nil {
 		return nil
 	}
 	return live.Lost
