@@ -552,7 +552,7 @@ func TestTakenPorts(t *testing.T) {
 			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(context.Background()) }) }
 			defer tasks.Wait() // for the end of the logs
 			c.OpenLogs(run, 0, 1, "n0")
-			ports, err := health.FindFreePorts(2)
+			ports, err := process.FindFreePorts(2)
 			if err != nil {
 				t.Fatal(err)
 			}

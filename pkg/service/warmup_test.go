@@ -88,7 +88,7 @@ func TestPortTakenBetweenStarts(t *testing.T) {
 	c.cfg.OnWriteError = func(error) {}
 	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
 	c.OpenLogs(dir, 0, 1, "n0")
-	ports, err := health.FindFreePorts(1)
+	ports, err := process.FindFreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/users"
@@ -29,7 +29,7 @@ func TestTakeGrants(t *testing.T) {
 	defer tasks.Wait()
 	defer cancel()
 	background := func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }
-	free, err := health.FindFreePorts(3)
+	free, err := process.FindFreePorts(3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -64,7 +65,7 @@ func (b *PortBlock) Keep(ports ...int) {
 		if _, isKept := b.kept[port]; isKept || b.granted[port] {
 			continue
 		}
-		if socket, _, err := health.ReservePort(port); err == nil {
+		if socket, _, err := process.ReservePort(port); err == nil {
 			b.kept[port] = socket
 		}
 	}
@@ -85,7 +86,7 @@ func (b *PortBlock) Release(ports ...int) {
 // close releases a port, if it is kept. mu must be held.
 func (b *PortBlock) close(port int) {
 	if socket, isKept := b.kept[port]; isKept {
-		health.ReleasePort(socket)
+		process.ReleasePort(socket)
 		delete(b.kept, port)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -91,7 +90,7 @@ func (d Cluster) usesTLS() bool { return d.Auth != framework.AuthOff }
 
 // HeadService returns the scheduler, and its address for workers and the driver.
 func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := health.FindFreePorts(2)
+	free, err := process.FindFreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -120,7 +119,7 @@ func (Cluster) HasServices() bool { return true }
 
 // HeadService returns the head's ray start, and its address for workers and the driver.
 func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := health.FindFreePorts(2)
+	free, err := process.FindFreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 const (
@@ -26,9 +26,9 @@ type Reservation struct {
 // ReservePort reserves a free port until Close, at which processes of this user can listen as NCCL's
 // do, and no others.
 func ReservePort() (*Reservation, error) {
-	socket, port, err := health.ReserveSharedPort()
+	socket, port, err := process.ReserveSharedPort()
 	if err == nil && port == defaultPort {
-		health.ReleasePort(socket)
+		process.ReleasePort(socket)
 		err = fmt.Errorf("the kernel has assigned port %d", port)
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *Reservation) Address() string {
 // Close ends the reservation. It does nothing if r is nil.
 func (r *Reservation) Close() {
 	if r != nil {
-		health.ReleasePort(r.socket)
+		process.ReleasePort(r.socket)
 	}
 }
 

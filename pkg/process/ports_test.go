@@ -1,15 +1,15 @@
-package health_test
+package process_test
 
 import (
 	"net"
 	"strconv"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 func TestFreePorts(t *testing.T) {
-	ports, err := health.FindFreePorts(5)
+	ports, err := process.FindFreePorts(5)
 	if err != nil {
 		t.Fatal(err)
 	}
