@@ -105,10 +105,10 @@ func (c *Mux) RankWriter(rank int, isErr bool) io.Writer {
 // rank has been written.
 func (c *Mux) EndRank(rank int) {
 	c.mu.Lock()
-	voices := c.streams[rank]
+	streams := c.streams[rank]
 	delete(c.streams, rank)
 	c.mu.Unlock()
-	for _, v := range voices {
+	for _, v := range streams {
 		v.mu.Lock()
 		// errors of the sink are reported when it is closed
 		v.lines.Flush(func(line []byte, more bool) { _ = v.passLine(line, more) })

@@ -22,17 +22,17 @@ var implicitPhases = [...]record.Phase{record.PhaseStandby, record.PhaseDriver, 
 
 func (s *phaseHistory) enterPhase(phase record.Phase, now time.Time) {
 	next := slices.Index(implicitPhases[:], phase)
-	for i, stay := range *s {
-		if before := slices.Index(implicitPhases[:], stay.phase); !stay.ended && before >= 0 && before <= next {
-			(*s)[i].took, (*s)[i].ended = now.Sub(stay.since), true
+	for i, period := range *s {
+		if before := slices.Index(implicitPhases[:], period.phase); !period.ended && before >= 0 && before <= next {
+			(*s)[i].took, (*s)[i].ended = now.Sub(period.since), true
 		}
 	}
 	*s = append(*s, phasePeriod{phase: phase, since: now})
 }
 
 func (s phaseHistory) leavePhase(phase record.Phase, took time.Duration) {
-	for i, stay := range s {
-		if stay.phase == phase && !stay.ended {
+	for i, period := range s {
+		if period.phase == phase && !period.ended {
 			s[i].took, s[i].ended = took, true
 		}
 	}
@@ -47,14 +47,14 @@ func (s phaseHistory) newestPhase() record.Phase {
 
 // phaseDurations returns the total time in each phase up to now.
 func (s phaseHistory) phaseDurations(now time.Time) (phases []record.PhaseDuration) {
-	for _, stay := range s {
-		took := stay.took
-		if !stay.ended {
-			took = now.Sub(stay.since)
+	for _, period := range s {
+		took := period.took
+		if !period.ended {
+			took = now.Sub(period.since)
 		}
-		at := slices.IndexFunc(phases, func(p record.PhaseDuration) bool { return p.Phase == stay.phase })
+		at := slices.IndexFunc(phases, func(p record.PhaseDuration) bool { return p.Phase == period.phase })
 		if at < 0 {
-			phases = append(phases, record.PhaseDuration{Phase: stay.phase, Took: took})
+			phases = append(phases, record.PhaseDuration{Phase: period.phase, Took: took})
 			continue
 		}
 		phases[at].Took += took

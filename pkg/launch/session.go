@@ -36,7 +36,7 @@ const (
 	exit255Message = " ended 255"
 )
 
-// failed begins a line to a daemon with the reason why the launch has failed: see
+// failurePrefix begins a line to a daemon with the reason why the launch has failed: see
 // [health.LaunchFailureSignal]. All other lines are names of signals.
 const (
 	failurePrefix    = "FAILED "
@@ -58,7 +58,7 @@ type SSHSession struct {
 
 	stderr       io.Writer
 	mu           sync.Mutex
-	heldText     []byte // heldText back: the beginning of a line that may be a message to the launcher
+	heldText     []byte // held back: the beginning of a line that may be a message to the launcher
 	inOutputLine bool   // within a line that is not a message
 	started      bool
 	exited255    bool

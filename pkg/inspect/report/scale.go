@@ -122,8 +122,6 @@ func formatTick(t, step time.Duration) string {
 		return "0"
 	case t >= 2*time.Minute && t%time.Minute == 0:
 		return fmt.Sprintf("%d min", t/time.Minute)
-	case step >= time.Second:
-		return fmt.Sprintf("%g s", t.Seconds())
 	case t >= time.Second || step >= 100*time.Millisecond:
 		return fmt.Sprintf("%g s", math.Round(t.Seconds()*1000)/1000)
 	default:

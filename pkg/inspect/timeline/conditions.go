@@ -26,42 +26,45 @@ const (
 	ConditionFailed     = "Failed"     // ended with another code, and no attempt follows
 )
 
-// listConditions returns all conditions, whether they are true or false.
+// listConditions returns all conditions, whether they are true or false. At most one of them is true
+// after the first.
 func (v *statusView) listConditions(s Status) []Condition {
 	all := []Condition{
 		metCondition(ConditionCreated, "run-made", "the run directory exists", v.start),
 		{Type: ConditionRunning}, {Type: ConditionRestarting}, {Type: ConditionSucceeded}, {Type: ConditionFailed},
 	}
-	// At most one of the conditions after the first is true, depending on the state.
 	verdict := v.run.Verdict()
+	var met Condition
 	switch {
+	case s.State == StateUp && s.DriverCode != nil:
+		met = metCondition(ConditionRunning, "look", fmt.Sprintf("the driver has ended with code %d, and everything "+
+			"else stays up for inspection", *s.DriverCode), v.run.Control.Go.At)
 	case s.State == StateUp:
-		reason, message := "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes)
-		if s.DriverCode != nil {
-			reason = "look"
-			message = fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection",
-				*s.DriverCode)
-		}
-		all[1] = metCondition(ConditionRunning, reason, message, v.run.Control.Go.At)
-	case s.State == StateUnknown:
+		met = metCondition(ConditionRunning, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open",
+			s.Ready, s.Nodes), v.run.Control.Go.At)
 	case s.State == StateBringingUp:
-		all[1].Message = "the gate is not open yet"
+		met = Condition{Type: ConditionRunning, Message: "the gate is not open yet"}
 		if len(s.Waits) > 0 {
-			all[1].Message += ": " + s.Waits[0].What
+			met.Message += ": " + s.Waits[0].What
 			if s.Waits[0].Step != stepHead && s.Waits[0].Nodes != "" {
-				all[1].Message += ": " + s.Waits[0].Nodes
+				met.Message += ": " + s.Waits[0].Nodes
 			}
 		}
-	case verdict == nil: // over, but its result cannot be read
+	case verdict == nil: // unknown, or over without a result that can be read
 	case verdict.NextAttempt > 0:
 		message := fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why)
-		all[2] = metCondition(ConditionRestarting, s.End.Word, message, verdict.WrittenAt)
+		met = metCondition(ConditionRestarting, s.End.Word, message, verdict.WrittenAt)
 	case s.State == StateEnding:
 	case verdict.Code == 0:
-		all[3] = metCondition(ConditionSucceeded, s.End.Word, s.End.Why, verdict.WrittenAt)
+		met = metCondition(ConditionSucceeded, s.End.Word, s.End.Why, verdict.WrittenAt)
 	default:
 		message := fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why)
-		all[4] = metCondition(ConditionFailed, s.End.Word, message, verdict.WrittenAt)
+		met = metCondition(ConditionFailed, s.End.Word, message, verdict.WrittenAt)
+	}
+	for i := range all {
+		if all[i].Type == met.Type {
+			all[i] = met
+		}
 	}
 	return all
 }

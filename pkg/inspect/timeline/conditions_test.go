@@ -10,7 +10,6 @@ import (
 )
 
 func TestConditions(t *testing.T) {
-	begin := time.Date(2026, 11, 24, 17, 0, 0, 0, time.UTC)
 	result := func(code, next int) *record.Result {
 		return &record.Result{Header: record.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", Succession: record.Succession{NextAttempt: next}}
 	}
@@ -31,16 +30,8 @@ func TestConditions(t *testing.T) {
 		{"it is over, and its result cannot be read", func(run *Run) { run.Control.Over = open }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			run := &Run{Nodes: make([]Node, 2), Job: &record.Job{}}
-			for node := range run.Nodes {
-				run.Nodes[node].NodeIndex = node
-			}
-			run.Control.Job.At = begin
+			run := made(2, record.StateJoined)
 			tc.make(run)
-			if run.Control.Go.Exists || run.Result != nil {
-				only(run, 0, record.StateJoined)
-				only(run, 1, record.StateJoined)
-			}
 			var got, says string
 			var types []string
 			for _, c := range SummarizeRun(run, Observation{Now: begin.Add(2 * time.Hour)}).Conditions {

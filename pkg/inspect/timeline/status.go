@@ -423,9 +423,9 @@ func (v *statusView) selectNodes(state RunState, verbose bool) (shown shownNodes
 	if verbose {
 		shown.All = slices.Clone(all)
 	}
-	odd := slices.DeleteFunc(all, func(n NodeStatus) bool { return n.Mark == markOK })
-	slices.SortStableFunc(odd, compareSeverity)
-	shown.Abnormal, shown.More = odd[:min(len(odd), maxAbnormalNodes)], max(0, len(odd)-maxAbnormalNodes)
+	abnormal := slices.DeleteFunc(all, func(n NodeStatus) bool { return n.Mark == markOK })
+	slices.SortStableFunc(abnormal, compareSeverity)
+	shown.Abnormal, shown.More = abnormal[:min(len(abnormal), maxAbnormalNodes)], max(0, len(abnormal)-maxAbnormalNodes)
 	return shown
 }
 
