@@ -23,7 +23,7 @@ func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *ad
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences,
 		LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
 		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), GivenGrace: n.cfg.Times.DriverGrace,
-		PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
+		Timeouts: advice.Timeouts{Join: n.cfg.Times.Join, Start: n.cfg.Times.Start}, Framework: framework.TraitsOf(n.cfg.Framework),
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverLines = n.children.DriverEnd()

@@ -7,7 +7,6 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -59,18 +58,6 @@ func (c *Config) PublishedPlan() *record.Plan {
 	}
 	p.JobName, _ = envlist.Lookup(c.Environ, c.Identity.Launcher.Traits().JobNameVariable)
 	return p
-}
-
-// PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
-func (c *Config) PhaseTimeouts() map[record.Phase]advice.PhaseTimeout {
-	bounds := map[record.Phase]advice.PhaseTimeout{
-		record.PhaseJoin: {Flag: "join-timeout", Timeout: c.Times.Join},
-	}
-	for _, phase := range []record.Phase{record.PhaseCheck, record.PhaseSandbox, record.PhaseHead,
-		record.PhaseWorkers} {
-		bounds[phase] = advice.PhaseTimeout{Flag: "start-timeout", Timeout: c.Times.Start}
-	}
-	return bounds
 }
 
 // HasNodeChecks reports whether nodes publish that they have passed their checks.

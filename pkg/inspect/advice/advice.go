@@ -234,10 +234,10 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, "keep the command in the foreground as long as the job runs: "+
 			"no \"&\" at its end, no option that makes it a daemon")
 	case strings.Contains(c.Message, " had not ended after "): // a setup command or a oneshot role
-		steps = append(steps, a.longerChildTimeout(kind, "role ")...)
+		steps = append(steps, a.longerChildTimeout("role ")...)
 	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
 	case c.ExitText == "" && c.Child != "":
-		steps = append(steps, a.longerChildTimeout(kind, "the ready of role ")...)
+		steps = append(steps, a.longerChildTimeout("the ready of role ")...)
 	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))
 	case c.Child == "":
@@ -248,27 +248,16 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 
 // longerChildTimeout returns the step that increases the timeout which the child has exceeded. key
 // names that of a role, before the role's name.
-func (a *Summary) longerChildTimeout(kind health.Kind, key string) []string {
+func (a *Summary) longerChildTimeout(key string) []string {
 	if role, _, isInstance := strings.Cut(a.Cause.Child, "."); isInstance { // as in judge.0
 		return []string{"if it only needs more time: a longer timeout in " + key + role}
 	}
-	return a.longerTimeout(timedOutPhase(kind))
+	return a.longerTimeout(record.PhaseWorkers)
 }
 
 // maxKeptLines is the maximum number of a child's last lines in a record. Fewer lines are its whole
 // output.
 const maxKeptLines = 20
-
-func timedOutPhase(kind health.Kind) record.Phase {
-	switch kind {
-	case health.SetupFailed:
-		return record.PhaseCheck
-	case health.SandboxDied:
-		return record.PhaseSandbox
-	default:
-		return record.PhaseWorkers
-	}
-}
 
 // adviseShare returns the steps for an unusable log directory. The final message already has the
 // remedy, if it is known.
@@ -300,12 +289,16 @@ func (a *Summary) adviseTerminated() []string {
 }
 
 func (a *Summary) longerTimeout(phase record.Phase) []string {
-	bound, known := a.PhaseTimeouts[phase]
-	if !known {
+	flag, timeout := "start-timeout", a.Timeouts.Start
+	switch phase {
+	case record.PhaseJoin:
+		flag, timeout = "join-timeout", a.Timeouts.Join
+	case record.PhaseCheck, record.PhaseSandbox, record.PhaseHead, record.PhaseWorkers:
+	default:
 		return nil
 	}
 	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)",
-		bound.Flag, textutil.FlagDuration(2*bound.Timeout), textutil.FlagDuration(bound.Timeout))}
+		flag, textutil.FlagDuration(2*timeout), textutil.FlagDuration(timeout))}
 }
 
 // findKiller returns the step that finds out whether the kernel has killed a process on these

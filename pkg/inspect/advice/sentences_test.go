@@ -384,10 +384,7 @@ func (p plight) tells(node int) *Summary {
 		ID:          launcher.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
 		DriverGrace: 10 * time.Second, GivenGrace: p.givenGrace(), HasRanks: p.world,
 		Framework: framework.Traits{LogsProgram: p.ownLogs, FreePortAdvice: "--framework-port=0 picks a free port", AdviseDriver: func(lines []string) string { return p.advice }},
-		PhaseTimeouts: map[record.Phase]PhaseTimeout{
-			"join": {"join-timeout", 2 * time.Minute}, "check": {"start-timeout", 10 * time.Minute},
-			"sandbox": {"start-timeout", 10 * time.Minute}, "workers": {"start-timeout", 5 * time.Minute},
-		},
+		Timeouts:  Timeouts{Join: 2 * time.Minute, Start: 5 * time.Minute},
 	}
 	if p.at != "" {
 		a.AtPhase = p.at

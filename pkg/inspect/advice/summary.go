@@ -22,8 +22,8 @@ type Summary struct {
 	HostNames []string
 	// Consequences are all failures except the cause. The result may not have room for all.
 	Consequences  []record.Failure
-	LeftProcesses []string                      // processes on this node that could not be ended
-	PhaseTimeouts map[record.Phase]PhaseTimeout // phases with adjustable timeouts
+	LeftProcesses []string // processes on this node that could not be ended
+	Timeouts      Timeouts
 	// DriverGrace is how long the driver had to save its work, of GivenGrace.
 	DriverGrace, GivenGrace time.Duration
 	// DriverEnd describes how this node's driver ended, and DriverLines are its last lines, nil if it
@@ -33,8 +33,5 @@ type Summary struct {
 	Framework   framework.Traits
 }
 
-// PhaseTimeout is the flag with the timeout of a phase, and its value.
-type PhaseTimeout struct {
-	Flag    string
-	Timeout time.Duration
-}
+// Timeouts are those of flags: of the join phase, and of each part of the start of a node.
+type Timeouts struct{ Join, Start time.Duration }
