@@ -157,7 +157,8 @@ func DrainCommand(r Report, drain string) string {
 	failed := slices.DeleteFunc(FilterByVerdict(r.Findings, Fail), func(f Finding) bool {
 		return f.Class != ClassNode
 	})
-	unsafe := drain == "" || r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, isInvalidHostRune)
+	unsafe := drain == "" || r.Host == "" || strings.HasPrefix(r.Host, "-") ||
+		strings.ContainsFunc(r.Host, isInvalidHostRune)
 	if len(failed) == 0 || unsafe {
 		return ""
 	}

@@ -252,11 +252,9 @@ func (c *Child) Exit() Exit {
 	return c.exit
 }
 
-// LastLines returns the last lines of both streams in the order in which they arrived, the newest
-// last. It returns at most Spec.KeepLines lines, each without its newline and cut to 1 KiB,
-// including a line that is not complete yet. Once Ended is closed, everything that the child
-// printed before its end is included: LastLines waits for it, but at most one second if a writer
-// does not accept the output.
+// LastLines returns the last lines of both streams, the newest last: at most Spec.KeepLines, each
+// cut to 1 KiB, including a line that is not complete yet. Once Ended is closed, everything that the
+// child printed is included: LastLines waits for it, but at most one second.
 func (c *Child) LastLines() []string {
 	if ctxutil.AwaitDoneFor(c.reaped, 0) {
 		ctxutil.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)

@@ -138,16 +138,6 @@ func TestCrashBeforeStop(t *testing.T) {
 	}
 }
 
-func TestChildIsItsOwnSession(t *testing.T) {
-	s := newSupervisor(t)
-	c := start(t, s, shell("sleep "+nap()))
-	p, err := readStat(c.PID())
-	if err != nil || p.sid != c.PID() || p.pgid != c.PID() {
-		t.Errorf("%#v, %v; want session and group %d", p, err, c.PID())
-	}
-	c.Stop(t.Context(), 0, unix.SIGKILL)
-}
-
 // TestOwns verifies that a family is found by the daemon and by an observer, and that two families
 // are distinguished. An observer need not find a family whose child has ended.
 func TestOwns(t *testing.T) {
