@@ -1,7 +1,6 @@
 package peerlink
 
 import (
-	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -68,39 +67,13 @@ func (c claim) identity() identity { return identity(c[4:]) }
 
 func fillRandom(into []byte) { _, _ = rand.Read(into) } // crypto/rand never fails
 
-// ephemeral implements Curve25519 for one handshake. It keeps more of the key than the library
-// does, so that it needs two multiplications instead of three.
-type ephemeral struct {
-	noise.DHFunc
-	key *ecdh.PrivateKey // nil before it is made, and after its use
-}
-
-// GenerateKeypair implements noise.DHFunc. The private key is kept in e.
-func (e *ephemeral) GenerateKeypair(io.Reader) (pair noise.DHKey, err error) {
-	if e.key, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
-		return pair, err
-	}
-	return noise.DHKey{Public: e.key.PublicKey().Bytes()}, nil
-}
-
-// DH implements noise.DHFunc for the generated pair. It can be called only once.
-func (e *ephemeral) DH(_, public []byte) ([]byte, error) {
-	peer, err := ecdh.X25519().NewPublicKey(public)
-	if err != nil {
-		return nil, err
-	}
-	key := e.key
-	e.key = nil
-	return key.ECDH(peer)
-}
-
 // newHandshake returns the initial state of one side's handshake. The worker is the initiator.
 func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
 	if len(key) != KeySize { // without a key the library would skip the proof of it
 		return nil, fmt.Errorf("cannot connect with a key of %d bytes: it must have %d", len(key), KeySize)
 	}
 	// ChaCha20-Poly1305 needs 32 bytes for each direction of a connection, AES-GCM about a kilobyte.
-	suite := noise.NewCipherSuite(&ephemeral{DHFunc: noise.DH25519}, noise.CipherChaChaPoly, noise.HashSHA256)
+	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
 	return noise.NewHandshakeState(noise.Config{
 		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface),
 		PresharedKey: key,

@@ -18,9 +18,6 @@ const (
 	recordHeaderSize = 2
 	maxPayload       = 16 << 10
 	maxRecord        = recordHeaderSize + maxPayload + tagSize
-	// receiveBufferSize is the size of the receive buffer that each connection has: room for some
-	// frames.
-	receiveBufferSize = 64
 	// smallFramePayload is the maximum payload for which [secureConn.tryWriteFrame] needs no memory.
 	smallFramePayload = 2
 )
@@ -33,18 +30,15 @@ var recordBuffers = sync.Pool{New: func() any { return new([maxRecord]byte) }}
 
 // secureConn is an encrypted and authenticated connection, on which both sides have proven that
 // they know the key. Write is safe for concurrent use, also with Read. Read is for one goroutine at
-// a time. An idle connection needs only the small receive buffer.
+// a time. An idle connection holds no buffer.
 type secureConn struct {
 	net.Conn // carries the records
 
-	decrypter     *noise.CipherState
-	received      [receiveBufferSize]byte // received data; from begin to end not decrypted yet
-	begin         int
-	end           int
-	largeRecord   *[maxRecord]byte // buffer of a record that does not fit into in; nil once it is read
-	largeReceived int              // number of bytes received into large
-	plaintext     []byte           // decrypted data that Read has not returned yet, in one of the two buffers
-	readErr       error            // errForged after a record that cannot be decrypted
+	decrypter *noise.CipherState
+	header    [recordHeaderSize]byte
+	buffer    *[maxRecord]byte // of the present record; nil if there is none
+	plaintext []byte           // decrypted data in the buffer that Read has not returned yet
+	readErr   error            // errForged after a record that cannot be decrypted
 
 	writeMu    sync.Mutex
 	encrypter  *noise.CipherState // guarded by the write mutex
@@ -53,21 +47,14 @@ type secureConn struct {
 	unsent     []byte // unsent part of the buffer; guarded by the write mutex
 }
 
-// Read implements [net.Conn].
+// Read implements [net.Conn]. An error within a record is final.
 func (c *secureConn) Read(into []byte) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
 	}
 	if len(c.plaintext) == 0 {
-		if c.readErr != nil {
-			return 0, c.readErr
-		}
-		record, err := c.readRecord()
-		if err != nil {
+		if err := c.readRecord(); err != nil {
 			return 0, err
-		}
-		if c.plaintext, err = c.decrypter.Decrypt(record[:0], nil, record); err != nil {
-			return 0, c.failForged()
 		}
 	}
 	n := copy(into, c.plaintext)
@@ -79,9 +66,9 @@ func (c *secureConn) Read(into []byte) (int, error) {
 // more.
 func (c *secureConn) consume(n int) {
 	c.plaintext = c.plaintext[n:]
-	if len(c.plaintext) == 0 && c.largeRecord != nil {
-		recordBuffers.Put(c.largeRecord)
-		c.largeRecord = nil
+	if len(c.plaintext) == 0 && c.buffer != nil {
+		recordBuffers.Put(c.buffer)
+		c.buffer = nil
 	}
 }
 
@@ -92,76 +79,46 @@ func (c *secureConn) appendRest(data []byte) []byte {
 	return data
 }
 
+// readRecord receives and decrypts the next record. The end of the connection is io.EOF between two
+// records, and io.ErrUnexpectedEOF within one.
+func (c *secureConn) readRecord() error {
+	if c.readErr != nil {
+		return c.readErr
+	}
+	if n, err := io.ReadFull(c.Conn, c.header[:]); err != nil {
+		if n > 0 {
+			c.readErr = err
+		}
+		return err
+	}
+	size := int(binary.BigEndian.Uint16(c.header[:]))
+	if size <= tagSize || size > maxPayload+tagSize {
+		return c.failForged() // neither side sends such a record
+	}
+	c.buffer = recordBuffers.Get().(*[maxRecord]byte)
+	record := c.buffer[:size]
+	_, err := io.ReadFull(c.Conn, record)
+	switch {
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	case err == nil:
+		if c.plaintext, err = c.decrypter.Decrypt(record[:0], nil, record); err != nil {
+			err = c.failForged()
+		}
+	}
+	if err != nil {
+		c.readErr = err
+		c.consume(0)
+	}
+	return err
+}
+
 // failForged resets the connection, which does not look like the death of this daemon, and returns
 // errForged.
 func (c *secureConn) failForged() error {
 	c.readErr = errForged
 	resetConn(c.Conn)
 	return errForged
-}
-
-// readRecord returns the ciphertext of the next record, which is valid until the next call. It can
-// be called again after a network error, for example when a deadline has passed.
-func (c *secureConn) readRecord() ([]byte, error) {
-	if err := c.fillBuffer(recordHeaderSize); err != nil {
-		return nil, err
-	}
-	size := int(binary.BigEndian.Uint16(c.received[c.begin:]))
-	if size <= tagSize || size > maxPayload+tagSize {
-		return nil, c.failForged() // neither side sends such a record
-	}
-	// A small record is received into the small buffer.
-	if whole := recordHeaderSize + size; whole <= len(c.received) {
-		if err := c.fillBuffer(whole); err != nil {
-			return nil, err
-		}
-		record := c.received[c.begin+recordHeaderSize : c.begin+whole]
-		c.begin += whole
-		return record, nil
-	}
-	// A large record is received into a buffer of the pool. Begin with what the small buffer has of
-	// it.
-	if c.largeRecord == nil {
-		c.largeRecord = recordBuffers.Get().(*[maxRecord]byte)
-		c.largeReceived = copy(c.largeRecord[:], c.received[c.begin+recordHeaderSize:c.end])
-		c.end = c.begin + recordHeaderSize // the header stays until the record is complete
-	}
-	for c.largeReceived < size {
-		n, err := c.Conn.Read(c.largeRecord[c.largeReceived:size])
-		if c.largeReceived += n; err != nil && c.largeReceived < size {
-			return nil, truncationError(err)
-		}
-	}
-	c.begin, c.end = 0, 0
-	return c.largeRecord[:size], nil
-}
-
-// fillBuffer receives until the small buffer has the given number of bytes.
-func (c *secureConn) fillBuffer(bytes int) error {
-	if c.begin == c.end || c.begin+bytes > len(c.received) {
-		c.begin, c.end = 0, copy(c.received[:], c.received[c.begin:c.end])
-	}
-	for c.end-c.begin < bytes {
-		n, err := c.Conn.Read(c.received[c.end:])
-		c.end += n
-		switch {
-		case err == nil || c.end-c.begin >= bytes:
-		case c.end > c.begin:
-			return truncationError(err)
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
-// truncationError returns the error of a connection that ends within a record: io.ErrUnexpectedEOF
-// instead of io.EOF.
-func truncationError(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // sealRecord appends data to out as an encrypted record. The write mutex must be held.
