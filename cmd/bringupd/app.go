@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -26,11 +25,8 @@ type invocation struct {
 	// because a driver may be called "stop" or have flags of its own.
 	driver    []string
 	hasDashes bool
-	// notifySocket is the socket of the service manager that has started this process. It is empty if
-	// there is none.
-	notifySocket string
-	logsJSON     bool // standard error is JSON
-	exitCode     int  // set by a subcommand that ends with a code and without an error
+	logsJSON  bool // standard error is JSON
+	exitCode  int  // set by a subcommand that ends with a code and without an error
 }
 
 // runMain is the whole program. It returns the exit code.
@@ -47,7 +43,7 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		end(code)
 		return code
 	}
-	inv := &invocation{streams: files, signalChan: signals, notifySocket: takeNotifySocket()}
+	inv := &invocation{streams: files, signalChan: signals}
 	args, inv.driver, inv.hasDashes = splitDriver(args)
 	app := inv.newApp()
 	args = withDefaultCommand(app, args)
@@ -81,14 +77,6 @@ func isHelpFlag(arg string) bool {
 
 // runArgCommands are the subcommands that accept a run as an argument.
 var runArgCommands = []string{"status", "report", "logs", "why", "exec", "stop", "kv", "list", "wait", "roles"}
-
-// takeNotifySocket returns the socket of the service manager, and removes it from the environment:
-// a child could otherwise send notifications for the service.
-func takeNotifySocket() string {
-	socket := os.Getenv(service.SocketVariable)
-	_ = os.Unsetenv(service.SocketVariable) // fails only for invalid names
-	return socket
-}
 
 // splitDriver splits the arguments at the first "--".
 func splitDriver(args []string) (own, driver []string, dashed bool) {

@@ -22,7 +22,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -204,9 +203,6 @@ func (l *localCmd) daemonCommand(self string, node int, step string) process.Spe
 	}
 	if node == 0 || l.opts.cfg.World.IsRequested() { // the node whose rank reads it
 		spec.Stdin = l.streams.In
-	}
-	if node == 0 && l.notifySocket != "" { // the head reports for all daemons
-		spec.Env = append(spec.Env, service.SocketVariable+"="+l.notifySocket)
 	}
 	return spec
 }

@@ -110,7 +110,6 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 	}
 	cfg.After.Requeue.OnFailure = o.onFailure == config.OnFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
-	cfg.Telemetry.NotifySocket = inv.notifySocket
 	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
 	return cfg
 }

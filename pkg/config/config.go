@@ -69,8 +69,7 @@ type Output struct {
 
 // Telemetry configures what a daemon exports. A failed export is logged, and does not end the job.
 type Telemetry struct {
-	MetricsDir   string // directory of files for a Prometheus textfile collector; empty: none
-	NotifySocket string // the service manager's socket; empty: none
+	MetricsDir string // directory of files for a Prometheus textfile collector; empty: none
 }
 
 // Streams are the daemon's own standard streams. The driver writes to its standard output.

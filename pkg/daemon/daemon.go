@@ -121,7 +121,7 @@ func (n *node) newMonitor() lifecycle.Monitor {
 
 // closeAll ends all remaining tasks and children and waits for them, each for at most a second.
 func (n *node) closeAll() {
-	n.telemetry.ReportEnding("the daemon has finished")
+	n.telemetry.ReportUp(false)
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()

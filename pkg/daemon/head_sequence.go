@@ -433,7 +433,7 @@ func (h *head) openGate() error {
 		return err
 	}
 	h.progress.timeToGate = toGate
-	h.reportUp("the gate is open")
+	h.reportUp()
 	// From now on the file system may be unresponsive, and is polled rarely.
 	h.Links.SetRunning(h.cfg.Times.ToleratesShareOutage())
 	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)

@@ -67,15 +67,15 @@ type nodeMonitors struct {
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.
 func (n *node) finishWith(end *lifecycle.Outcome) {
-	n.telemetry.ReportEnding(end.Reason)
+	n.telemetry.ReportUp(false)
 	n.CancelEndKnown(end)
 	n.CancelRun(end)
 }
 
-// reportUp reports to telemetry that this node is up, and how, unless the run has ended.
-func (n *node) reportUp(how string) {
+// reportUp reports to telemetry that this node is up, unless the run has ended.
+func (n *node) reportUp() {
 	if n.RunCtx.Err() == nil {
-		n.telemetry.ReportUp(how)
+		n.telemetry.ReportUp(true)
 	}
 }
 

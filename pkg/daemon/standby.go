@@ -37,14 +37,14 @@ func (w *worker) followTeam(ctx context.Context) error {
 			w.slowPolling()
 			if w.placement.Slot.Load() != nil {
 				w.Events.EnterPhase(record.PhaseDriver)
-				w.reportUp("up")
+				w.reportUp()
 				w.Background(func(context.Context) {
 					if err := w.runLocalRanks(w.RunCtx); err != nil {
 						w.CancelRun(err)
 					}
 				})
 			} else {
-				w.reportUp("stands by")
+				w.reportUp()
 			}
 			continue
 		}

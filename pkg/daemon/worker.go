@@ -164,7 +164,7 @@ func (w *worker) runPhases(ctx context.Context) error {
 	}
 	// Run the ranks of this node, if any, and wait for the end of the run.
 	w.Events.EnterPhase(record.PhaseDriver)
-	w.reportUp("up")
+	w.reportUp()
 	if err := w.runLocalRanks(w.RunCtx); err != nil {
 		return err
 	}

@@ -19,9 +19,9 @@ import (
 type EventLog struct {
 	// Log receives the lines of the daemon's own log.
 	Log *files.Journal
-	// OnPhaseChange is called with each phase that is entered, and with "" if a phase is left. It may
-	// be nil. It must be set before the first phase.
-	OnPhaseChange func(entered record.Phase)
+	// OnPhaseChange is called when a phase is entered or left. It may be nil. It must be set before
+	// the first phase.
+	OnPhaseChange func()
 
 	startTime time.Time
 	events    *files.Journal
@@ -76,7 +76,7 @@ func (t *EventLog) EnterPhase(phase record.Phase) {
 	t.phases.enterPhase(phase, time.Now())
 	t.mu.Unlock()
 	t.WriteEvent(PhaseEntered, Fields{})
-	t.notifyPhaseChange(phase)
+	t.notifyPhaseChange()
 }
 
 // LeavePhase records that a phase has ended, how long it took, and whether it succeeded.
@@ -85,14 +85,14 @@ func (t *EventLog) LeavePhase(phase record.Phase, took time.Duration, well bool)
 	t.completed = append(t.completed, record.PhaseDuration{Phase: phase, Took: took})
 	t.phases.leavePhase(phase, took)
 	t.mu.Unlock()
-	t.notifyPhaseChange("")
+	t.notifyPhaseChange()
 	t.WriteEvent(PhaseLeft, Fields{ObjectFields: ObjectFields{EndedPhase: phase}, TookNS: took.Nanoseconds(),
 		OK: &well})
 }
 
-func (t *EventLog) notifyPhaseChange(entered record.Phase) {
+func (t *EventLog) notifyPhaseChange() {
 	if t.OnPhaseChange != nil {
-		t.OnPhaseChange(entered)
+		t.OnPhaseChange()
 	}
 }
 

@@ -41,7 +41,6 @@ func (e Environment) AddTo(base []string) []string {
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
-		SocketVariable:          "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
 	}

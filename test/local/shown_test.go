@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,47 +125,5 @@ func TestStatic(t *testing.T) {
 		"--log-dir="+filepath.Join(dir, "logs"), "--", "echo", "driven").Output()
 	if err != nil || string(out) != "driven\n" {
 		t.Errorf("a job: %v\n%s", err, out)
-	}
-}
-
-// TestServiceManager checks that a local job notifies a service manager, and keeps its own child
-// processes from doing so.
-func TestServiceManager(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	at := filepath.Join(dir, "notify")
-	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = manager.Close() }()
-	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, jobtest.Bringupd, "local",
-		"--nodes=2", "--log-dir="+filepath.Join(dir, "logs"),
-		"--worker-cmd=test -z \"$NOTIFY_SOCKET\" && exec sleep 600", "--", "sh", "-c",
-		"echo \"driven${NOTIFY_SOCKET}\"")
-	var errs bytes.Buffer
-	job.Stderr = &errs
-	out, err := job.Output()
-	if err != nil || string(out) != "driven\n" {
-		t.Fatalf("the job: %v\n%s%s", err, out, &errs)
-	}
-	var told []string // all messages have been sent by now
-	buffer := make([]byte, 4096)
-	for {
-		if err := manager.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := manager.Read(buffer)
-		if err != nil {
-			break
-		}
-		told = append(told, strings.Split(strings.TrimSpace(string(buffer[:n])), "\n")...)
-	}
-	ready, stopping := slices.Index(told, "READY=1"), slices.Index(told, "STOPPING=1")
-	if ready < 0 || stopping < ready ||
-		!slices.ContainsFunc(told, func(line string) bool {
-			return strings.HasPrefix(line, "STATUS=")
-		}) {
-		t.Errorf("the service manager was told %q", told)
 	}
 }

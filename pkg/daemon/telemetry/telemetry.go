@@ -1,5 +1,5 @@
-// Package telemetry exports the state of a daemon outside the run directory: as metrics for
-// Prometheus, and to a service manager (systemd) that waits until the daemon is up.
+// Package telemetry exports the state of a daemon outside the run directory, as metrics for
+// Prometheus.
 package telemetry
 
 import (
@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -38,28 +36,20 @@ type DaemonInfo struct {
 
 // Telemetry exports the state of a daemon. Its methods are safe for concurrent use.
 type Telemetry struct {
-	cfg    config.Telemetry
 	daemon DaemonInfo
 	file   *File // nil if there is none
 
-	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
-	steps        atomic.Pointer[func() *record.Progress]
-	checkReport  atomic.Pointer[check.Report] // results of the last check; nil before the first
-	isUp         atomic.Bool
-	endOnce      sync.Once   // notifies the manager of the end
-	notifyFailed atomic.Bool // the manager cannot be notified
+	nodeWatch   atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
+	steps       atomic.Pointer[func() *record.Progress]
+	checkReport atomic.Pointer[check.Report] // results of the last check; nil before the first
+	isUp        atomic.Bool
 }
 
 // StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
 // called with a file that must be removed even if the daemon is killed.
 func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedPath)) *Telemetry {
-	s := &Telemetry{cfg: cfg, daemon: self}
-	self.Events.OnPhaseChange = func(entered record.Phase) { // empty if a phase has ended
-		s.requestWrite()
-		if entered != "" {
-			s.notifyManager(s.statusLine(string(entered)))
-		}
-	}
+	s := &Telemetry{daemon: self}
+	self.Events.OnPhaseChange = s.requestWrite
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
 		s.file = StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics,
@@ -83,25 +73,10 @@ func (s *Telemetry) requestWrite() {
 	}
 }
 
-// statusLine returns a status line for the service manager.
-func (s *Telemetry) statusLine(what string) string {
-	return service.StatusLine(fmt.Sprintf("run %s, node %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
-}
-
-// ReportUp exports that the daemon is up. how is a short description.
-func (s *Telemetry) ReportUp(how string) {
-	s.isUp.Store(true)
+// ReportUp exports whether the daemon is up.
+func (s *Telemetry) ReportUp(up bool) {
+	s.isUp.Store(up)
 	s.requestWrite()
-	s.notifyManager(service.StateReady, s.statusLine(how))
-}
-
-// ReportEnding exports that the daemon ends, and the reason. Only the first call has an effect.
-func (s *Telemetry) ReportEnding(why string) {
-	s.endOnce.Do(func() {
-		s.isUp.Store(false)
-		s.requestWrite()
-		s.notifyManager(service.StateStopping, s.statusLine("ends: "+why))
-	})
 }
 
 // SetCheckReport exports the results of the node's checks.
@@ -115,17 +90,6 @@ func (s *Telemetry) SetCheckReport(report check.Report) {
 func (s *Telemetry) WatchNodes(nodes *signal.Watch, steps func() *record.Progress) {
 	s.steps.Store(&steps)
 	s.nodeWatch.Store(nodes)
-}
-
-// notifyManager sends lines to the service manager, if there is one. After a failure, it sends
-// nothing more.
-func (s *Telemetry) notifyManager(lines ...string) {
-	if s.cfg.NotifySocket == "" || s.notifyFailed.Load() {
-		return
-	}
-	if err := service.SendNotification(s.cfg.NotifySocket, lines...); err != nil && !s.notifyFailed.Swap(true) {
-		s.daemon.Log.Warn(err.Error())
-	}
 }
 
 // collectMetrics returns the present metrics in the text format.
