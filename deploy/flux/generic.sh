@@ -11,7 +11,7 @@
 
 # Usage: HEAD_CMD=… WORKER_CMD=… flux batch generic.sh ./driver.sh [args]
 # HEAD_CMD runs on the head (node 0), and WORKER_CMD on every node after the head is ready.
-# HEAD_READY and WORKER_READY are their readiness probes: tcp:PORT, http://…, grpc://…, exec:CMD
+# HEAD_READY and WORKER_READY are their readiness probes: tcp:PORT, http://…, exec:CMD
 # or file:/PATH.
 # RANKS_PER_NODE=gpu, or a number, runs the driver as ranks.
 # Without a driver, the job runs until it is ended by bringupd stop.

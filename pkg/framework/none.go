@@ -35,7 +35,7 @@ func (n *None) OwnFlags() []Flag {
 		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand,
 			Usage: "shell command that starts the head's service"},
 		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady,
-			Usage: "readiness probe of the head's service: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+			Usage: "readiness probe of the head's service: tcp:PORT, http://…, exec:COMMAND, file:/PATH"},
 		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand,
 			Usage: "shell command that starts each node's service"},
 		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady,

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
@@ -22,10 +24,10 @@ const (
 	execTimeout = 15 * time.Second // timeout of one run of a command, which may start an interpreter
 )
 
-var probeSchemes = []string{"tcp", "http", "https", "grpc", "exec", "file"}
+var probeSchemes = []string{"tcp", "http", "https", "exec", "file"}
 
 const probeSyntax = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, " +
-	"grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
+	"exec:COMMAND and file:/PATH are accepted"
 
 // Probe tests whether a service is ready. It is parsed once, never changes, and is safe for
 // concurrent use.
@@ -43,8 +45,7 @@ type Probe struct {
 //
 //	tcp:PORT, tcp://HOST:PORT     a connection is accepted; without HOST, on any address of the node
 //	http://HOST:PORT/PATH, https  a GET is answered with 2xx; redirects only within the host
-//	grpc://HOST:PORT[/SERVICE]    grpc.health.v1 reports that the service, or the server, is serving
-//	exec:COMMAND ARGUMENT…        exits with 0; quotes as in a shell, but no shell runs it
+//	exec:COMMAND                  exits with 0; run by /bin/sh
 //	file:/PATH                    the file or directory exists; for a local file system
 func ParseProbe(s string) (Probe, error) {
 	scheme, rest, found := strings.Cut(s, ":")
@@ -58,8 +59,8 @@ func ParseProbe(s string) (Probe, error) {
 		p, err = parseTCP(rest)
 	case "http", "https":
 		p, err = parseHTTP(s)
-	case "grpc":
-		p, err = parseGRPC(rest)
+	case "grpc": // until the next release
+		err = errors.New("gRPC is not a kind of probe any more; use exec:grpc_health_probe -addr=HOST:PORT")
 	case "exec":
 		p, err = parseExec(rest)
 	case "file":
@@ -192,30 +193,14 @@ func parseHTTP(s string) (Probe, error) {
 		tryOnce: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
 }
 
-// parseGRPC parses "//HOST:PORT" and an optional service.
-func parseGRPC(rest string) (p Probe, err error) {
-	target, ok := strings.CutPrefix(rest, "//")
-	if !ok {
-		return p, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
+func parseExec(line string) (Probe, error) {
+	if strings.TrimSpace(line) == "" || strings.ContainsRune(line, 0) {
+		return Probe{}, errors.New("it has no command; exec:COMMAND was expected, without NUL bytes")
 	}
-	address, service, _ := strings.Cut(target, "/")
-	p.host, p.port, err = splitAddress(address)
-	p.tryOnce = func(ctx context.Context) error { return tryGRPC(ctx, p.hostPort(), service) }
-	return p, err
-}
-
-func parseExec(rest string) (Probe, error) {
-	argv, err := splitCommandLine(rest)
-	if err != nil {
-		return Probe{}, err
+	if _, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(line), ""); err != nil {
+		return Probe{}, fmt.Errorf("it is not a line of shell code: %v", err)
 	}
-	if len(argv) == 0 || argv[0] == "" {
-		return Probe{}, errors.New("it has no command; exec:COMMAND ARGUMENT… was expected")
-	}
-	if err := checkUnexpanded(argv); err != nil {
-		return Probe{}, err
-	}
-	command := &probeCommand{argv: argv, once: make(singleCall, 1)}
+	command := &probeCommand{line: line, once: make(singleCall, 1)}
 	return Probe{timeout: execTimeout, tryOnce: command.withEnv(nil), command: command}, nil
 }
 

@@ -34,32 +34,11 @@ func FuzzParseProbe(f *testing.F) {
 			t.Errorf("%q is taken for %+v", text, p)
 		}
 		kind, _, _ := strings.Cut(text, ":")
-		if asks := slices.Contains([]string{"tcp", "http", "https", "grpc"}, kind); asks != (p.port != 0) {
+		if asks := slices.Contains([]string{"tcp", "http", "https"}, kind); asks != (p.port != 0) {
 			t.Errorf("%q asks port %d", text, p.port)
 		}
 		if strings.ContainsAny(p.host, "/ ?#@") {
 			t.Errorf("%q asks the host %q", text, p.host)
-		}
-	})
-}
-
-// FuzzSplitWords splits any line, and then the result once more.
-func FuzzSplitWords(f *testing.F) {
-	f.Fuzz(func(t *testing.T, line string) {
-		words, err := splitCommandLine(line)
-		if err != nil {
-			if words != nil {
-				t.Errorf("%q with the error %v", words, err)
-			}
-			return
-		}
-		var quoted []string
-		for _, word := range words {
-			quoted = append(quoted, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
-		}
-		again, err := splitCommandLine(strings.Join(quoted, "\t "))
-		if err != nil || !slices.Equal(again, words) {
-			t.Errorf("%q is %q, and in quotes %q: %v", line, words, again, err)
 		}
 	})
 }

@@ -7,9 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -58,51 +55,34 @@ func tryFile(path string) error {
 	}
 }
 
+// probeCommand is the command of an exec probe, a line of shell code.
 type probeCommand struct {
-	argv []string
+	line string
 	once singleCall
 }
 
 // withEnv returns a function that runs the command with an environment; nil: that of the daemon.
 func (c *probeCommand) withEnv(env []string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		return c.once.runBounded(ctx, killGrace, "the command "+c.argv[0],
-			func() error { return tryExec(ctx, c.argv, env) })
+		return c.once.runBounded(ctx, killGrace, "the command "+c.line,
+			func() error { return tryExec(ctx, c.line, env) })
 	}
 }
 
-// shells are the programs that replace variables in an argument.
-var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
-
-// checkUnexpanded refuses an argument with a variable of bringupd that nothing would replace, because
-// no argument before it is a shell.
-func checkUnexpanded(argv []string) error {
-	for _, arg := range argv {
-		if slices.Contains(shells, filepath.Base(arg)) {
-			return nil
-		}
-		if strings.Contains(arg, "$BRINGUPD_") || strings.Contains(arg, "${BRINGUPD_") {
-			return fmt.Errorf("%q is not replaced, because no shell runs the command: use exec:sh -c '…'", arg)
-		}
-	}
-	return nil
-}
-
-// tryExec runs a command in a process group of its own, of which no process is left when it
-// returns.
-func tryExec(ctx context.Context, argv, env []string) error {
+// tryExec runs a line of shell code in a process group of its own, of which no process is left when
+// it returns.
+func tryExec(ctx context.Context, line string, env []string) error {
 	output := &process.HeadBuffer{MaxBytes: maxExcerptBytes}
-	err := process.Command{Argv: argv, Env: env, Stdout: output, Stderr: output}.Run(ctx)
-	switch _, ended := errors.AsType[*exec.ExitError](err); {
-	case err == nil:
+	command := process.Command{Argv: []string{"/bin/sh", "-c", line}, Env: env, Stdout: output, Stderr: output}
+	err := command.Run(ctx)
+	if err == nil {
 		return nil
-	case ctx.Err() != nil && !ended:
+	}
+	if _, ended := errors.AsType[*exec.ExitError](err); ctx.Err() != nil && !ended {
 		err = errors.New("killed: it did not end in time")
-	case !ended:
-		return fmt.Errorf("cannot run %s: %v", strings.Join(argv, " "), err)
 	}
 	if text := printableExcerpt([]byte(output.String())); text != "" {
-		return fmt.Errorf("%s: %v, after saying: %s", strings.Join(argv, " "), err, text)
+		return fmt.Errorf("%s: %v, after saying: %s", line, err, text)
 	}
-	return fmt.Errorf("%s: %v", strings.Join(argv, " "), err)
+	return fmt.Errorf("%s: %v", line, err)
 }

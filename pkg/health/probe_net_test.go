@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,10 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	grpchealth "google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // soon bounds an attempt that is expected to get no answer.
@@ -65,7 +60,7 @@ func TestTryTCP(t *testing.T) {
 func TestTryCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, scheme := range []string{"tcp", "http", "grpc"} {
+	for _, scheme := range []string{"tcp", "http"} {
 		mustSee(t, parse(t, scheme+"://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no response from ")
 	}
 }
@@ -152,49 +147,6 @@ func TestTryHTTPAsksNoProxy(t *testing.T) {
 	}
 }
 
-func TestTryGRPC(t *testing.T) {
-	noLeaks(t)
-	up, bare := grpc.NewServer(), grpc.NewServer()
-	service := grpchealth.NewServer()
-	service.SetServingStatus("loading", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	service.SetServingStatus("api.Model", grpc_health_v1.HealthCheckResponse_SERVING)
-	grpc_health_v1.RegisterHealthServer(up, service)
-	address := serveGRPC(t, up, "127.0.0.1:0")
-	address6 := serveGRPC(t, bare, "[::1]:0")
-	for _, tc := range []struct{ name, probe, says string }{
-		{"server", "grpc://" + address, ""},
-		{"server with a slash", "grpc://" + address + "/", ""},
-		{"service", "grpc://" + address + "/api.Model", ""},
-		{"not serving", "grpc://" + address + "/loading", `service "loading" of ` + address + " is NOT_SERVING"},
-		{"unknown service", "grpc://" + address + "/none", `does not know service "none"`},
-		{"no health service", "grpc://" + address6, "has no health service"},
-		{"nobody", fmt.Sprintf("grpc://127.0.0.1:%d", unusedPort(t)), "connection refused"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			mustSee(t, tryAnswered(t, tc.probe), tc.says)
-		})
-	}
-}
-
-func serveGRPC(t *testing.T, server *grpc.Server, address string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Errorf("the server ended: %v", err)
-		}
-	})
-	return l.Addr().String()
-}
-
-// TestTrySilent probes a server that accepts and never answers. A TCP probe only sees the accepted
-// connection.
 func TestTrySilent(t *testing.T) {
 	noLeaks(t)
 	l := listen(t, "127.0.0.1:0")
@@ -203,7 +155,6 @@ func TestTrySilent(t *testing.T) {
 		{"tcp://" + address, ""},
 		{"http://" + address + "/", "no response from http://" + address + "/"},
 		{"https://" + address + "/", "no response from https://" + address + "/"},
-		{"grpc://" + address, "no response from " + address},
 	} {
 		t.Run(tc.probe, func(t *testing.T) {
 			mustSee(t, parse(t, tc.probe).Try(soon(t)), tc.says)
@@ -239,7 +190,6 @@ func TestTryHangingUp(t *testing.T) {
 			}()
 			address := l.Addr().String()
 			mustSee(t, tryAnswered(t, "http://"+address+"/"), fmt.Sprintf(tc.says, address))
-			mustSee(t, tryAnswered(t, "grpc://"+address), address)
 			_ = l.Close()
 			<-ended
 		})

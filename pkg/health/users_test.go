@@ -140,7 +140,6 @@ func TestWaitReadyStranger(t *testing.T) {
 		{"0.0.0.0", "", "tcp:%d"},
 		{"0.0.0.0", "", "http://localhost:%d/"},
 		{"127.0.0.1", "", "tcp://127.0.0.1:%d"},
-		{"127.0.0.1", "", "grpc://localhost:%d"},
 		{"[::1]", "", "http://localhost:%d/"},
 		{"[::1]", "127.0.0.1", "tcp:%d"},
 		{"[::1]", "127.0.0.1", "http://127.0.0.1:%d/"},

@@ -142,8 +142,8 @@ func ExpandProbe(text string, vars map[string]string) (string, error) {
 	for _, reference := range variablePattern().FindAllString(text, -1) {
 		name := strings.Trim(reference, "${}")
 		if _, known := vars[name]; known && IsKeyVariable(name) && !strings.HasPrefix(text, "exec:") {
-			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:sh -c '… %s "+
-				"…', whose environment has it", text, reference)
+			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:COMMAND with %s, "+
+				"whose environment has it", text, reference)
 		}
 	}
 	vars = maps.Clone(vars)
