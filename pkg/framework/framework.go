@@ -91,9 +91,8 @@ type ExitDetection struct {
 // ServiceLogs describes logs that a service writes to its node's local disk. They are kept if the
 // run fails because of this node.
 type ServiceLogs struct {
-	Dir          string        // their directory; empty: there are none
-	KeepAlways   bool          // keep them at the end of every run
-	KeepInterval time.Duration // keep them during the run, at this interval; 0: only at the end
+	Dir        string // their directory; empty: there are none
+	KeepAlways bool   // keep them at the end of every run
 }
 
 // Endpoint is the head's information about its service for workers and the driver.

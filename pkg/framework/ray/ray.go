@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -67,7 +66,7 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
 		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs,
 			Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes " +
-				"concerned), end (of every run), or also at an interval, such as 60s"},
+				"concerned) or end (of every run)"},
 		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs,
 			Usage: "extra argument for the head's ray start (repeatable)"},
 		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs,
@@ -75,13 +74,11 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 	}
 }
 
-// ValidateSettings returns an error for an invalid time for Ray's logs, and for arguments that no
+// ValidateSettings returns an error for an unknown time for Ray's logs, and for arguments that no
 // node could pass to ray start.
 func (r *Cluster) ValidateSettings() error {
-	every, err := time.ParseDuration(r.Logs)
-	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
-		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of at least a "+
-			"second, such as 60s", r.Logs, logsFailure, logsEnd)
+	if r.Logs != logsFailure && r.Logs != logsEnd {
+		return fmt.Errorf("cannot use --ray-logs=%s: give %s or %s", r.Logs, logsFailure, logsEnd)
 	}
 	for _, of := range []struct {
 		args []string
@@ -221,7 +218,6 @@ func (r Cluster) newService(
 	env := framework.ServiceEnviron(node.Environ, daemonVariables(node), endpoint.Env, staleVariables)
 	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host,
 		Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
-	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
 	at := readinessCheck{gcs: gcsServer{endpoint.Address, findAuthToken(env)}, tempDir: node.TempDir, ownNode: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
@@ -237,7 +233,7 @@ func (r Cluster) newService(
 		MaxCheckInterval: readyInterval(node.Size),
 		OwnLogs: framework.ServiceLogs{
 			Dir:        filepath.Join(node.TempDir, "session_latest", "logs"),
-			KeepAlways: r.Logs == logsEnd || interval > 0, KeepInterval: interval,
+			KeepAlways: r.Logs == logsEnd,
 		},
 		IsTransient: func(exit process.Exit, lines []string) bool {
 			return isTransient(exit, append(slices.Clip(lines), failureLines(node.TempDir)...))
