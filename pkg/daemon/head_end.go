@@ -139,7 +139,7 @@ func (h *head) peerLinkReport() *record.LinkReport {
 	if len(stats.Rejected) > 0 {
 		h.Log.Warn("connections to the port of the peer links were rejected", zap.Any("why", stats.Rejected))
 	}
-	return &record.LinkReport{Reconnects: stats.Reconnects, Rejected: stats.Rejected}
+	return &stats
 }
 
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the

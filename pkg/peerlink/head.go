@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // HeadHandler handles the events of workers on the head's side. Its methods are called from several
@@ -43,7 +44,7 @@ type Head struct {
 	unproven    list.List // connections (net.Conn) before the end of their handshakes, oldest first
 	reports     [][]byte  // for workers that connect later
 	goodbyeSent bool      // the goodbye message was sent
-	stats       Stats
+	stats       record.LinkReport
 }
 
 // NewHead returns the head's side. It accepts no connections before Run.
@@ -309,15 +310,8 @@ func (h *Head) assignSlot(l *link, node int) error {
 	return nil
 }
 
-// Stats are the head's statistics of peer links.
-type Stats struct {
-	Reconnects int // number of connections of workers that had been connected before
-	// Rejected has the number of rejected connections by reason. It is nil if there were none.
-	Rejected map[string]int
-}
-
 // rejection is the error of a rejected connection.
-type rejection struct{ reason, message string } // the key in Stats, and the message
+type rejection struct{ reason, message string } // the key in record.LinkReport, and the message
 
 func (s *rejection) Error() string { return s.message }
 
@@ -330,7 +324,7 @@ var (
 	errTooManyConns    = &rejection{"crowded_out", "there were too many at the same time"}
 )
 
-// countRejected counts a rejected connection. An err that is not a stranger counts as errNoProof.
+// countRejected counts a rejected connection. An err that is no rejection counts as errNoProof.
 func (h *Head) countRejected(err error) {
 	why, known := errors.AsType[*rejection](err)
 	if !known {
@@ -354,8 +348,8 @@ func (h *Head) countRejectedLocked(why *rejection) {
 }
 
 // Stats returns the statistics so far.
-func (h *Head) Stats() Stats {
+func (h *Head) Stats() record.LinkReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Stats{Reconnects: h.stats.Reconnects, Rejected: maps.Clone(h.stats.Rejected)}
+	return record.LinkReport{Reconnects: h.stats.Reconnects, Rejected: maps.Clone(h.stats.Rejected)}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestBeatsAndNudges(t *testing.T) {
@@ -19,7 +21,7 @@ func TestBeatsAndNudges(t *testing.T) {
 	h.news.wait(t, "1 nudged", 1)
 	expect(t, "head", h.news.news, "1 connected", "1 nudged")
 	expect(t, "worker", w.news.news, "connected", "nudged")
-	if !w.LocalAddress().IsLoopback() || !reflect.DeepEqual(h.Stats(), Stats{}) {
+	if !w.LocalAddress().IsLoopback() || !reflect.DeepEqual(h.Stats(), record.LinkReport{}) {
 		t.Errorf("from %v, %+v", w.LocalAddress(), h.Stats())
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // inMemory runs test with a connected head and worker, with a simulated clock.
@@ -88,7 +90,7 @@ func TestEnds(t *testing.T) {
 			w.news.wait(t, "connected", 2)
 			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
-			if !reflect.DeepEqual(h.Stats(), Stats{Reconnects: 1}) {
+			if !reflect.DeepEqual(h.Stats(), record.LinkReport{Reconnects: 1}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})
@@ -171,7 +173,7 @@ func TestSecondDaemon(t *testing.T) {
 			expect(t, "second", second.news.news, "rejected")
 			expect(t, "worker", w.news.news, "connected")
 			expect(t, "head", h.news.news, "1 connected")
-			if !reflect.DeepEqual(h.Stats(), Stats{Rejected: map[string]int{errDuplicateDaemon.reason: 1}}) {
+			if !reflect.DeepEqual(h.Stats(), record.LinkReport{Rejected: map[string]int{errDuplicateDaemon.reason: 1}}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})

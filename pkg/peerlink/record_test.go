@@ -1,13 +1,8 @@
 package peerlink
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,84 +122,4 @@ func TestManInTheMiddle(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestManInTheMiddleOfAStream verifies that each side of a stream beside the peer link reads what
-// the other one sent, up to the first change.
-func TestManInTheMiddleOfAStream(t *testing.T) {
-	for _, toHead := range []bool{true, false} {
-		for _, tc := range tamperings {
-			t.Run(fmt.Sprintf("%s, to the head: %v", tc.name, toHead), func(t *testing.T) {
-				t.Parallel()
-				const size = 100_000
-				h := NewHead(slowConfig(), mustListen(t), nil)
-				served, read := make(chan struct{}, 1), make(chan error, 2)
-				var sent, got bytes.Buffer
-				for i := 0; sent.Len() < size; i++ {
-					fmt.Fprintf(&sent, "request %d\n", i)
-				}
-				send := func(conn io.Writer) { _, _ = conn.Write(sent.Bytes()) }
-				receive := func(conn io.Reader) {
-					_, err := io.Copy(&got, conn)
-					read <- err
-				}
-				h.HandleStreams(CommandStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
-					defer conn.Close()
-					served <- struct{}{}
-					if toHead {
-						receive(conn)
-					} else {
-						send(conn)
-					}
-				})
-				run(t, h.Run)
-				middle := proxy.New(t, h.listener.Addr().String())
-				var used atomic.Int64
-				var passed atomic.Int64
-				tamper := tc.of(toHead, &used)
-				middle.Set(func(direction bool, record []byte) ([]byte, bool) {
-					if direction == toHead && passed.Add(1) <= 2 { // the first ones are not changed
-						return record, false
-					}
-					return tamper(direction, record)
-				})
-				conn, err := DialStream(t.Context(), CommandStream, testKey, 1, TCP{}, []string{middle.Address})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				<-served
-				if toHead {
-					send(conn)
-					_ = conn.(*secureConn).CloseWrite()
-				} else {
-					receive(conn)
-				}
-				select {
-				case err = <-read:
-				case <-time.After(ceiling):
-					t.Fatal("it was never read to the end")
-				}
-				if !bytes.HasPrefix(sent.Bytes(), got.Bytes()) || got.Len() < 2*maxPayload || got.Len() >= sent.Len() {
-					t.Errorf("%d bytes were read of %d, and they are a part of what was sent: %v",
-						got.Len(), sent.Len(), bytes.HasPrefix(sent.Bytes(), got.Bytes()))
-				}
-				if !errors.Is(err, errForged) && !errors.Is(err, io.ErrUnexpectedEOF) {
-					t.Errorf("it ended by %v", err)
-				}
-				if seen := middle.Seen(); bytes.Contains(seen, []byte("request")) {
-					t.Error("what is sent can be read on its way")
-				}
-			})
-		}
-	}
-}
-
-func mustListen(t *testing.T) net.Listener {
-	t.Helper()
-	listener, err := TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return listener
 }
