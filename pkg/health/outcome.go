@@ -97,21 +97,17 @@ const DriverOutcomeName = "driver"
 var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended " +
 	"it), or aborted the job with this code", RequeueUserDecides}
 
-// driverOutcome is the outcome if a driver, or a primary role, has failed. The exit code is its own.
-var driverOutcome = Outcome{0, DriverOutcomeName, "the driver ran and ended", RequeueUserDecides}
-
-// signalOutcome is the outcome if a signal that was passed on has ended a program. The exit code is
-// 128+n.
-var signalOutcome = Outcome{0, "terminated", "ended by a signal", RequeueUserDecides}
-
 func isRankKind(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
-// exitCodeTable is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
-// sysexits.h if one fits.
+// exitCodeTable is the only map from kinds to exit codes; 0 is that of the cause: see
+// [OutcomeOfCause]. Codes from 64 to 77 are those of BSD's sysexits.h if one fits.
 var exitCodeTable = []struct {
 	kinds []Kind
 	Outcome
 }{
+	{[]Kind{RankFailed, RankAborted}, RankOutcome},
+	{[]Kind{DriverFailed}, Outcome{0, DriverOutcomeName, "the driver ran and ended", RequeueUserDecides}},
+	{[]Kind{Signalled}, Outcome{0, "terminated", "ended by a signal", RequeueUserDecides}},
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
 	{[]Kind{Launch, CheckUser, CheckEnvironment},
 		Outcome{65, "launch", "the launch is wrong (tasks and nodes do not match, not under srun, " +
@@ -140,14 +136,6 @@ var exitCodeTable = []struct {
 // OutcomeOfKind returns the outcome of a failure of this kind. An unknown kind is an internal
 // error.
 func OutcomeOfKind(kind Kind) Outcome {
-	switch {
-	case isRankKind(kind):
-		return RankOutcome
-	case kind == DriverFailed:
-		return driverOutcome
-	case kind == Signalled:
-		return signalOutcome
-	}
 	for _, row := range exitCodeTable {
 		if slices.Contains(row.kinds, kind) {
 			return row.Outcome
@@ -166,19 +154,11 @@ func OutcomeOfCause(cause record.Failure) Outcome {
 }
 
 // OutcomeTable returns the table, sorted by code, without the driver's own code and that of a rank.
-func OutcomeTable() []Outcome {
-	var all []Outcome
+func OutcomeTable() (all []Outcome) {
 	for _, row := range exitCodeTable {
-		all = append(all, row.Outcome)
+		if row.Code != 0 {
+			all = append(all, row.Outcome)
+		}
 	}
 	return all
-}
-
-// AllKinds returns all kinds with an outcome.
-func AllKinds() []Kind {
-	kinds := []Kind{RankFailed, RankAborted, DriverFailed, Signalled}
-	for _, row := range exitCodeTable {
-		kinds = append(kinds, row.kinds...)
-	}
-	return kinds
 }

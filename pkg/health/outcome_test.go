@@ -61,7 +61,7 @@ func TestOutcomeOf(t *testing.T) {
 				return
 			}
 			if kind == DriverFailed {
-				if got := OutcomeOfKind(kind); got != driverOutcome || OutcomeOfCause(record.Failure{Kind: kind, Code: 9}).Code != 9 {
+				if got := OutcomeOfKind(kind); got.Name != DriverOutcomeName || OutcomeOfCause(record.Failure{Kind: kind, Code: 9}).Code != 9 {
 					t.Errorf("got %+v", got)
 				}
 				return

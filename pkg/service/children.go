@@ -119,8 +119,6 @@ type Children struct {
 	pendingSignals []syscall.Signal
 	passedOn       []syscall.Signal   // all signals that driver and ranks have got; guarded by mu
 	prestarted     *prestartedProcess // started in advance and not in use yet; guarded by mu
-	// children that are killed without a grace period, by name; guarded by mu
-	expendable map[string]bool
 	// what does not follow from the names of children, by name; guarded by mu
 	traits map[string]childTraits
 	// logs that services write themselves, by the name of the copy; guarded by mu
@@ -132,11 +130,12 @@ type childTraits struct {
 	logName       string // of its log file; empty if it follows from the name
 	isUserProgram bool   // it is a program of the user, besides the driver and ranks
 	socket        string // see [Children.SetSocket]
+	needsNoGrace  bool   // it is killed without a grace period
 }
 
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
-	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool),
+	return &Children{cfg: cfg, contexts: life,
 		traits: make(map[string]childTraits), serviceLogs: make(map[string]framework.ServiceLogs)}
 }
 
@@ -251,7 +250,6 @@ const logBlockTimeout = time.Second
 // openLog returns the log of a child in the run directory. Only programs of the user ever wait for
 // the shared file system.
 func (c *Children) openLog(child string) *files.Journal {
-	file := c.dir.NewLogFile(signal.LogsDir, c.LogName(child))
 	log := files.NewJournal()
 	log.WriteImmediately = true
 	c.mu.Lock()
@@ -262,10 +260,7 @@ func (c *Children) openLog(child string) *files.Journal {
 	log.DroppedLine = func(lines int) string {
 		return fmt.Sprintf("[bringupd: %d lines dropped: the log could not be written in time]", lines)
 	}
-	log.Open(&sizedLog{LogFile: file, threshold: largeLogSize, onLarge: func(size int64) {
-		c.cfg.Log.Warn("a log has become large; all output is still written to it",
-			zap.String("log", file.Path()), zap.Int64("bytes", size))
-	}})
+	log.Open(c.dir.NewLogFile(signal.LogsDir, c.LogName(child)))
 	return log
 }
 
@@ -443,19 +438,19 @@ func (c *Children) Count() int {
 }
 
 // StopSelected ends the selected children in parallel: by SIGTERM and, after the grace period,
-// SIGKILL, or by SIGKILL at once if the child is expendable. It returns a message for each child
+// SIGKILL, or by SIGKILL at once if the child needs no grace period. It returns a message for each child
 // that could not be ended.
 func (c *Children) StopSelected(grace time.Duration, which func(child string) bool) (left []string) {
 	c.mu.Lock()
 	children := slices.DeleteFunc(slices.Clone(c.started),
 		func(child process.Handle) bool { return !which(child.Name()) })
-	abrupt := maps.Clone(c.expendable)
+	traits := maps.Clone(c.traits)
 	c.mu.Unlock()
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup
 	for i, child := range children {
 		first := syscall.SIGTERM
-		if abrupt[child.Name()] {
+		if traits[child.Name()].needsNoGrace {
 			first = syscall.SIGKILL
 		}
 		stops.Go(func() {
@@ -476,30 +471,6 @@ func (c *Children) StopSelected(grace time.Duration, which func(child string) bo
 
 // HasEnded reports whether a child has exited.
 func HasEnded(child process.Handle) bool { return ctxutil.AwaitDoneFor(child.Ended(), 0) }
-
-// largeLogSize is the size in bytes from which a log is reported as large. The size of a log is not
-// limited: a driver's output belongs to the user, and a log without its end does not explain a
-// failure.
-const largeLogSize = 1 << 30
-
-// sizedLog is the log of a child. It calls large once when the log reaches a certain size.
-type sizedLog struct {
-	*signal.LogFile
-	size      int64
-	threshold int64 // size from which the log is large
-	onLarge   func(size int64)
-}
-
-// Write implements io.Writer.
-func (l *sizedLog) Write(data []byte) (int, error) {
-	n, err := l.LogFile.Write(data)
-	before := l.size
-	l.size += int64(n)
-	if before < l.threshold && l.threshold <= l.size {
-		l.onLarge(l.size)
-	}
-	return n, err
-}
 
 // boundedCallGrace is how long after the end of its context a call may still return a result.
 const boundedCallGrace = 500 * time.Millisecond

@@ -507,24 +507,6 @@ func TestStoppedByDriver(t *testing.T) {
 	}
 }
 
-// TestLargeLog verifies that a log reports once that it has become large, and loses nothing.
-func TestLargeLog(t *testing.T) {
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "1.0", Size: 1, Host: "n0"}, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reported []int64
-	log := &sizedLog{LogFile: dir.NewLogFile(signal.LogsDir, "driver.log"), threshold: 4 << 10, onLarge: func(size int64) { reported = append(reported, size) }}
-	for range 9 {
-		if n, err := log.Write(make([]byte, 1<<10)); n != 1<<10 || err != nil {
-			t.Errorf("wrote %d bytes: %v", n, err)
-		}
-	}
-	if !slices.Equal(reported, []int64{4 << 10}) || log.size != 9<<10 {
-		t.Errorf("reported %d of %d bytes", reported, log.size)
-	}
-}
-
 // TestTakenPorts verifies that the holder of a service's port is named, also if it was faster than
 // the service, and that another port is used if the framework chooses one.
 func TestTakenPorts(t *testing.T) {

@@ -206,9 +206,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	}
 	// Record how the service must be handled at the end.
 	c.RegisterLogs(service)
-	c.mu.Lock()
-	c.expendable[service.Name] = service.NeedsNoGrace
-	c.mu.Unlock()
+	c.setTrait(service.Name, func(t *childTraits) { t.needsNoGrace = service.NeedsNoGrace })
 	begin := p.Begin
 	if begin == nil {
 		begin = func(ctx context.Context) (process.Handle, error) { return c.startProcess(ctx, service) }
