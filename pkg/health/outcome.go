@@ -162,3 +162,11 @@ func OutcomeTable() (all []Outcome) {
 	}
 	return all
 }
+
+// AllKinds returns all kinds with an outcome.
+func AllKinds() (kinds []Kind) {
+	for _, row := range exitCodeTable {
+		kinds = append(kinds, row.kinds...)
+	}
+	return kinds
+}
