@@ -12,12 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 var errNotYet = errors.New("not yet")
@@ -217,13 +214,7 @@ func TestListenElsewhere(t *testing.T) {
 	if strings.HasPrefix(address, "0.0.0.0:") {
 		network = "tcp4" // otherwise it listens on all of IPv6, too
 	}
-	var config net.ListenConfig
-	if os.Getenv("HEALTH_TEST_REUSEPORT") != "" {
-		config.Control = func(_, _ string, conn syscall.RawConn) error {
-			return conn.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
-		}
-	}
-	l, err := config.Listen(t.Context(), network, address)
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,12 +121,11 @@ func waitWith(t *testing.T, env []string, program, service, probe string, comman
 
 // listenerAs starts a listener of another user, and returns its port and the file with the data it
 // receives.
-func listenerAs(t *testing.T, program string, user users.User, address string, env ...string) (port int, received string) {
+func listenerAs(t *testing.T, program string, user users.User, address string) (port int, received string) {
 	t.Helper()
 	dir := user.Dir(t)
 	file := filepath.Join(dir, "port")
 	cmd := user.Command(t.Context(), dir, program, "-test.run=^TestListenElsewhere$")
-	cmd.Env = append(cmd.Env, env...)
 	_, port = listenerBy(t, cmd, file, address)
 	return port, file + ".received"
 }
@@ -215,43 +214,6 @@ func TestWaitReadyFlicker(t *testing.T) {
 	for range 5 {
 		if said := waitAs(t, program, "", fmt.Sprintf("tcp:%d", port)); said == "<nil>" {
 			t.Fatal("the stranger was taken for the service")
-		}
-	}
-}
-
-// TestTwoUsersListen verifies what Dial assumes about the kernel: while one user listens, another
-// user cannot listen on the same port, except on an address that the first does not serve. Go sets
-// SO_REUSEADDR.
-func TestTwoUsersListen(t *testing.T) {
-	users.Need(t)
-	program := users.Public(t, os.Args[0])
-	for _, tc := range []struct {
-		first, second string
-		both          bool
-	}{
-		{"127.0.0.1", "127.0.0.1", false},
-		{"127.0.0.1", "0.0.0.0", false},
-		{"0.0.0.0", "127.0.0.1", false},
-		{"[::]", "127.0.0.1", false},
-		{"127.0.0.1", "[::]", false},
-		{"[::1]", "127.0.0.1", true},
-		{"127.0.0.1", "[::1]", true},
-		{"0.0.0.0", "[::1]", true},
-		{"127.0.0.1", "127.0.0.2", true},
-	} {
-		for _, reuse := range []string{"", "SO_REUSEPORT"} {
-			t.Run(tc.first+" and "+tc.second+" "+reuse, func(t *testing.T) {
-				t.Parallel()
-				port, _ := listenerAs(t, program, users.Stranger, tc.first+":0", "HEALTH_TEST_REUSEPORT="+reuse)
-				dir := users.Job.Dir(t)
-				second := users.Job.Command(t.Context(), dir, program, "-test.run=^TestListenElsewhere$")
-				second.Env = append(second.Env, "GORACE=atexit_sleep_ms=0", "HEALTH_TEST_REUSEPORT="+reuse,
-					fmt.Sprintf("HEALTH_TEST_LISTEN=%s:%d", tc.second, port), "HEALTH_TEST_FILE="+filepath.Join(dir, "port"))
-				out, err := second.CombinedOutput() // its input is empty, so it ends
-				if (err == nil) != tc.both || err != nil && !strings.Contains(string(out), "address already in use") {
-					t.Errorf("%v: %s", err, out)
-				}
-			})
 		}
 	}
 }
