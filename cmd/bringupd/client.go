@@ -22,7 +22,7 @@ const maxClientTries = 3
 const maxPrinted = 500
 
 // runLauncherProgram runs a launcher's client program from an absolute directory of PATH, and
-// returns its output: see roles.ProgramRunner.
+// returns its output: see launcher.ProgramRunner.
 func runLauncherProgram(ctx context.Context, name string, args ...string) (string, error) {
 	var out, errs bytes.Buffer
 	path, err := exec.LookPath(name)

@@ -125,14 +125,14 @@ func (l *localCmd) ensureRunName(prefix string) {
 
 // prepareJob makes the job, without its daemons and their output.
 func (l *localCmd) prepareJob(cfg deps.Config) {
-	patience := cfg.LaunchPatience()
+	endTimeout := cfg.EndTimeout()
 	l.job = launch.Job{
-		Signals: l.signalChan, OnExit: l.handleDaemonEnd, EndTimeout: patience,
+		Signals: l.signalChan, OnExit: l.handleDaemonEnd, EndTimeout: endTimeout,
 		RunDir: launch.RunDir{
 			Path: filepath.Join(cfg.LogDir, l.opts.overrides.JobID), Host: cfg.Identity.Host, Hosts: cfg.Identity.Hosts,
 		},
 		OnKill: func(node int) {
-			l.printMessage("daemon %d has not ended %s after the others: killing it", node, patience)
+			l.printMessage("daemon %d has not ended %s after the others: killing it", node, endTimeout)
 		},
 	}
 }

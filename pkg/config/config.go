@@ -244,9 +244,9 @@ func (t Timeouts) RelaxedPollInterval() time.Duration { return relaxedPollFactor
 // if the launcher is not known to restart daemons.
 func (t Timeouts) DaemonReturnTimeout() time.Duration { return 3 * t.Peer }
 
-// LaunchPatience returns how long the last daemons of a job may take to end after the head, or the
+// EndTimeout returns how long the last daemons of a job may take to end after the head, or the
 // head after it was declared lost: to detect that, and for all grace periods.
-func (c *Config) LaunchPatience() time.Duration {
+func (c *Config) EndTimeout() time.Duration {
 	grace := c.Times.DriverGrace + c.Times.StopGrace + c.Roles.LongestGrace()
 	return 2*c.Times.Peer + grace + c.After.MaxDelay() + health.FinalTermTimeout
 }
