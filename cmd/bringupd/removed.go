@@ -75,6 +75,7 @@ var removals = []removal{
 	{"report", "compare", "DIR",
 		"run bringupd report --format=json for each of the two runs, and compare these by jq or diff"},
 
+	{"roles", "schema", "", "docs/roles.md lists the keys of the file"},
 	{"list", "since", "TIME", "select by ended_at of bringupd list --json"},
 	{"version", "json", "", "go version -m PROGRAM prints the build information"},
 

@@ -19,7 +19,6 @@ import (
 
 func (inv *invocation) rolesCommand() *cli.Command {
 	var previewPath, scriptPath string
-	var printsSchema bool
 	var which runSelector
 	query := runs.RoleQuery{Out: inv.streams.Out}
 	request := roleplan.Request{Env: os.LookupEnv}
@@ -38,7 +37,6 @@ func (inv *invocation) rolesCommand() *cli.Command {
 				"role, such as judge.1, or a node, such as node:3"),
 		config.NewText("sbatch", "FILE", &scriptPath,
 			"print a job script for Slurm with an srun for the daemons and for each step in the file"),
-		config.NewSwitch("schema", &printsSchema, "print the JSON schema of the file, for editors"),
 		config.NewNumberList("nodes", &request.Counts, 1, 1_000_000,
 			"number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
 		config.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024,
@@ -57,8 +55,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | " +
 			"--watch} ROLE [RUN | LOG-DIRECTORY]\n" +
 			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8 [--fail=judge.1]\nbringupd " +
-			"roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > " +
-			"roles.schema.json",
+			"roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch",
 		Description: "Roles are several named programs in one job: docs/roles.md describes the file. " + runArgHelp +
 			" Without --format and --watch, the command prints the state of each instance. A file with a " +
 			"mistake, and roles that do not fit on the nodes, end with 64.",
@@ -69,17 +66,13 @@ func (inv *invocation) rolesCommand() *cli.Command {
 			return usageErrorf(
 				"cannot show what follows from a failure: give the file with the roles, for example " +
 					"--dry-run=job.yaml")
-		case !printsSchema && request.Path == "":
+		case request.Path == "":
 			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 				return which.printRoles(ctx, query, args)
 			})
-		case printsSchema && request.Path == "":
-			_, err := inv.streams.Out.Write(rolefile.Schema())
-			return err
-		case printsSchema || (previewPath == "") == (scriptPath == ""):
+		case (previewPath == "") == (scriptPath == ""):
 			return usageErrorf(
-				"cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema, or none for " +
-					"those of a run")
+				"cannot show roles: give one of --dry-run=FILE and --sbatch=FILE, or none for those of a run")
 		}
 		opts := newOptions()
 		set := &opts.cfg.Roles

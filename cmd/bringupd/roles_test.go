@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 func TestRoles(t *testing.T) {
@@ -24,7 +22,6 @@ func TestRoles(t *testing.T) {
 		{"the placement", []string{"--dry-run", "job.yaml", "--nodes=4", "--gpus-per-node=2"}, []string{"judge    1         n1    1          0-1          http auto\n", "start: judge → trainer\n"}},
 		{"a script", []string{"--sbatch=job.yaml", "--nodes=4"}, []string{"#!/bin/bash\n#SBATCH --job-name=job\n", "#SBATCH --nodes=4\n", "bringupd --config=\"$roles\""}},
 		{"a failure", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=judge.1"}, []string{"judge.1 on n1: a process fails.\n", "The run ends with the code 77.\n"}},
-		{"the schema", []string{"--schema"}, []string{string(rolefile.Schema())}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := call(t, nil, append([]string{"roles"}, tc.args...)...)
@@ -45,7 +42,7 @@ func TestRoles(t *testing.T) {
 		{"a failure of no file", []string{"--fail=node:1"}, []string{"cannot show what follows from a failure: give the file with the roles"}},
 		{"a failure of no role", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=x.1"}, []string{"cannot use --fail=x.1: "}},
 		{"an unknown placeholder", []string{"--format=%x"}, []string{"cannot use --format=%x: after % there must be h (host)"}},
-		{"two", []string{"--schema", "--sbatch=job.yaml"}, []string{"cannot show roles: give one of"}},
+		{"two", []string{"--dry-run=job.yaml", "--sbatch=job.yaml"}, []string{"cannot show roles: give one of"}},
 		{"a wrong file", []string{"--dry-run=wrong.yaml", "--nodes=4"}, []string{`cannot use wrong.yaml:1: there is no key "log-dri"; did you mean log-dir?`}},
 		{"a wrong setting", []string{"--dry-run=setting.yaml", "--nodes=4"}, []string{"cannot use setting.yaml:1 (join-timeout: 5)"}},
 		{"no roles", []string{"--sbatch=none-given.yaml", "--nodes=4"}, []string{"cannot use none-given.yaml: there is no key roles: give a list of roles"}},

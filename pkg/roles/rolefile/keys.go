@@ -24,152 +24,96 @@ const (
 // DefaultPort is the name of the port of a role without the key ports.
 const DefaultPort = "http"
 
-// key is a key of a role.
+// key is a key of a role, with what reads its value.
 type key struct {
-	name   string
-	doc    string // what it means, for the schema
-	schema schema // the values that are accepted
-	read   func(r *roleReader, what string, value *yaml.Node)
+	name string
+	read func(r *roleReader, what string, value *yaml.Node)
 }
 
 // numberKey returns a key whose value is a whole number, or a word that stands for one.
 func numberKey(
-	name, doc string, least, limit int, to func(r *roleReader) *int, words ...namedNumber,
+	name string, least, limit int, to func(r *roleReader) *int, words ...namedNumber,
 ) key {
-	accepted := wholeNumber(least, limit)
-	if len(words) > 0 {
-		var names []string
-		for _, w := range words {
-			names = append(names, w.word)
-		}
-		accepted = anyOf(accepted, oneOf(names...))
-	}
-	return key{name, doc, accepted, func(r *roleReader, what string, v *yaml.Node) {
+	return key{name, func(r *roleReader, what string, v *yaml.Node) {
 		*to(r) = r.number(what, v, least, limit, words...)
 	}}
 }
 
 // valueKey returns a key whose value is read by a method of [errorList].
 func valueKey[T any](
-	name, doc string, accepted schema, to func(r *roleReader) *T,
-	read func(l *errorList, what string, v *yaml.Node) T,
+	name string, to func(r *roleReader) *T, read func(l *errorList, what string, v *yaml.Node) T,
 ) key {
-	return key{name, doc, accepted, func(r *roleReader, what string, v *yaml.Node) {
+	return key{name, func(r *roleReader, what string, v *yaml.Node) {
 		*to(r) = read(r.errorList, what, v)
 	}}
 }
 
-func durationKey(
-	name, doc string, least time.Duration, to func(r *roleReader) *time.Duration,
-) key {
-	return key{name, doc, durationSchema(), func(r *roleReader, what string, v *yaml.Node) {
+func durationKey(name string, least time.Duration, to func(r *roleReader) *time.Duration) key {
+	return key{name, func(r *roleReader, what string, v *yaml.Node) {
 		*to(r) = r.duration(what, v, least)
 	}}
 }
 
 // wordKey returns a key whose value is one of some words.
-func wordKey(name, doc string, set func(r *roleReader, word string), words ...string) key {
-	return key{name, doc, oneOf(words...), func(r *roleReader, what string, v *yaml.Node) {
-		set(r, r.word(what, v, words...))
-	}}
+func wordKey(name string, set func(r *roleReader, word string), words ...string) key {
+	return key{name, func(r *roleReader, what string, v *yaml.Node) { set(r, r.word(what, v, words...)) }}
 }
 
-// roleKeys are the keys of a role, in the order of the documentation. It is a function, because a
+// roleKeys are the keys of a role, in the order of docs/roles.md. It is a function, because a
 // variable would depend on itself.
 func roleKeys() []key { return append(placementKeys(), programKeys()...) }
 
 // placementKeys are the keys that place the instances of a role.
 func placementKeys() []key {
 	perGPU := namedNumber{"gpu", roles.PerGPU}
-	ranks := numberKey("ranks-per-node", "processes of an instance on each of its nodes: a number, or one "+
-		"per gpu. They also get the variables of ranks. Default: 1 process, without these",
-		1, maxPerNode, func(r *roleReader) *int {
+	all := namedNumber{"all", roles.NodesAll}
+	return []key{
+		valueKey("name", func(r *roleReader) *string { return &r.def.Name }, (*errorList).name),
+		numberKey("nodes", 1, maxNodes, func(r *roleReader) *int { return &r.place.Nodes },
+			namedNumber{"rest", roles.NodesRest}, all, namedNumber{"head", roles.NodesHead}),
+		numberKey("group", 0, maxGroup, func(r *roleReader) *int { return &r.place.Group }),
+		valueKey("with", func(r *roleReader) *[]string { return &r.place.With }, (*errorList).nameList),
+		numberKey("per-node", 1, maxPerNode,
+			func(r *roleReader) *int { return &r.place.InstancesPerNode }, perGPU),
+		numberKey("nodes-per-instance", 1, maxNodes,
+			func(r *roleReader) *int { return &r.place.NodesPerInstance }, all),
+		numberKey("ranks-per-node", 1, maxPerNode, func(r *roleReader) *int {
 			r.place.HasRanks = true
 			return &r.place.RanksPerNode
-		}, perGPU)
-	return []key{
-		valueKey("name", "name of the role, unique in the run", nameSchema(),
-			func(r *roleReader) *string { return &r.def.Name }, (*errorList).name),
-		numberKey("nodes", "number of nodes, or rest: N and rest claim nodes in the order of the list; "+
-			"all and head share nodes with other roles. Default with the key with: all",
-			1, maxNodes, func(r *roleReader) *int { return &r.place.Nodes },
-			namedNumber{"rest", roles.NodesRest}, namedNumber{"all", roles.NodesAll},
-			namedNumber{"head", roles.NodesHead}),
-		numberKey("group", "component of a heterogeneous job to which nodes refers. Default: 0",
-			0, maxGroup, func(r *roleReader) *int { return &r.place.Group }),
-		valueKey("with", "role, or roles, whose nodes this role shares",
-			anyOf(nameSchema(), listOf(nameSchema(), 1)),
-			func(r *roleReader) *[]string { return &r.place.With }, (*errorList).nameList),
-		numberKey("per-node", "instances on each node: a number, or one per gpu. Default: 1",
-			1, maxPerNode, func(r *roleReader) *int { return &r.place.InstancesPerNode }, perGPU),
-		numberKey("nodes-per-instance", "nodes that one instance spans. Default: 1, and all with "+
-			"ranks-per-node", 1, maxNodes, func(r *roleReader) *int { return &r.place.NodesPerInstance },
-			namedNumber{"all", roles.NodesAll}),
-		ranks,
-		numberKey("gpus", "GPUs of each process, which sees no others; shared: those of a process of the "+
-			"role with which it is, or all that other roles leave. Default: those of the node that other "+
-			"roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
-			0, maxGPUs, func(r *roleReader) *int { return &r.place.GPUs },
+		}, perGPU),
+		numberKey("gpus", 0, maxGPUs, func(r *roleReader) *int { return &r.place.GPUs },
 			namedNumber{"shared", roles.GPUsShared}),
-		numberKey("segment", "the nodes are claimed in multiples of this number within NVLink domains. "+
-			"Default: 1", 1, maxNodes, func(r *roleReader) *int { return &r.place.Segment }),
+		numberKey("segment", 1, maxNodes, func(r *roleReader) *int { return &r.place.Segment }),
 	}
 }
 
 // programKeys are the keys about the processes of a role, and about what follows from their ends.
 func programKeys() []key {
 	return []key{
-		valueKey("command", "shell text that each process runs", textSchema(),
-			func(r *roleReader) *string { return &r.def.Program.Command }, (*errorList).filledText),
-		valueKey("follower-command", "shell text of the processes of rank 1 and above of an instance. "+
-			"Default: command", textSchema(),
+		valueKey("command", func(r *roleReader) *string { return &r.def.Program.Command },
+			(*errorList).filledText),
+		valueKey("follower-command",
 			func(r *roleReader) *string { return &r.def.Program.FollowerCommand }, (*errorList).filledText),
-		wordKey("framework", "each instance is a cluster of its nodes; command, if any, runs on the first "+
-			"one when all are members",
+		wordKey("framework",
 			func(r *roleReader, word string) { r.def.Program.Framework = word }, frameworks...),
-		{"env", "variables of the processes; an empty value removes one", envSchema(), (*roleReader).readEnv},
-		valueKey("step", "name of the job step whose daemons start the processes", nameSchema(),
-			func(r *roleReader) *string { return &r.def.Program.Step }, (*errorList).name),
-		{
-			"ports", "ports of each process; the first one is its endpoint. Default: {http: auto}",
-			portsSchema(), (*roleReader).readPorts,
-		},
-		wordKey("endpoints", "the processes of an instance that are probed and listed: its first one, or "+
-			"all. Default: leader",
+		{"env", (*roleReader).readEnv},
+		valueKey("step", func(r *roleReader) *string { return &r.def.Program.Step }, (*errorList).name),
+		{"ports", (*roleReader).readPorts},
+		wordKey("endpoints",
 			func(r *roleReader, word string) { r.def.Program.AllEndpoints = word == "all" }, "leader", "all"),
-		valueKey("after", "roles that must be ready, or done if they are oneshot, before this one starts. "+
-			"Default: none, and for a primary all roles that are not primary",
-			anyOf(nameSchema(), listOf(nameSchema(), 0)),
-			func(r *roleReader) *[]string { return &r.def.After }, (*errorList).nameList),
-		valueKey("oneshot", "the role is done when its processes have ended with 0. Default: false",
-			truthSchema(), func(r *roleReader) *bool { return &r.def.Oneshot }, (*errorList).boolean),
-		durationKey("timeout", "how long a process of a oneshot role may run. Default: 10m",
-			time.Second, func(r *roleReader) *time.Duration { return &r.def.Timeout }),
-		durationKey("hang-timeout", "an instance of which no process has shown a sign of activity for so "+
-			"long is ended, and counts as exited with 124. Default: never",
-			time.Second, func(r *roleReader) *time.Duration { return &r.def.HangTimeout }),
-		{
-			"ready", "probe that decides when an instance is ready. Default: it is ready once it runs; " +
-				"timeout: 30m", probeSchema("timeout"), (*roleReader).readReady,
-		},
-		{
-			"alive", "an instance whose probe has failed for so long is killed, and counts as exited. " +
-				"Default: no probe; after: 60s", probeSchema("after"), (*roleReader).readAlive,
-		},
-		{
-			"restarts", "how often an instance may be started again within window. Default: 0; window: 10m; " +
-				"backoff: 1s..30s", restartsSchema(), (*roleReader).readRestarts,
-		},
-		{
-			"require", "number of instances that the gate needs (start), and that must not be lost (run). " +
-				"Default: all", requireSchema(), (*roleReader).readRequire,
-		},
-		valueKey("primary", "the run ends when all primaries have ended with 0. Default: false",
-			truthSchema(), func(r *roleReader) *bool { return &r.def.Primary }, (*errorList).boolean),
-		durationKey("grace", "time between the stop signal and SIGKILL. Default: 10s",
-			0, func(r *roleReader) *time.Duration { return &r.def.Stop.Grace }),
-		wordKey("stop-signal", "signal that asks the processes to end; none: only SIGKILL after grace. "+
-			"Default: TERM",
+		valueKey("after", func(r *roleReader) *[]string { return &r.def.After }, (*errorList).nameList),
+		valueKey("oneshot", func(r *roleReader) *bool { return &r.def.Oneshot }, (*errorList).boolean),
+		durationKey("timeout", time.Second,
+			func(r *roleReader) *time.Duration { return &r.def.Timeout }),
+		durationKey("hang-timeout", time.Second,
+			func(r *roleReader) *time.Duration { return &r.def.HangTimeout }),
+		{"ready", (*roleReader).readReady},
+		{"alive", (*roleReader).readAlive},
+		{"restarts", (*roleReader).readRestarts},
+		{"require", (*roleReader).readRequire},
+		valueKey("primary", func(r *roleReader) *bool { return &r.def.Primary }, (*errorList).boolean),
+		durationKey("grace", 0, func(r *roleReader) *time.Duration { return &r.def.Stop.Grace }),
+		wordKey("stop-signal",
 			func(r *roleReader, word string) { r.def.Stop.Signal = word }, stopSignals...),
 	}
 }
