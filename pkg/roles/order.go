@@ -4,48 +4,60 @@ import "slices"
 
 // FindCycle returns the names of the roles of a circle of references, in their order, or nil if
 // there is none. next returns the roles to which a role refers.
-func FindCycle(defs []Definition, next func(Definition) []string) []string {
-	indexes := indexByName(defs)
-	const isOpen, isDone = 1, 2
-	states := make([]int, len(defs))
-	var path []string
-	var visit func(at int) []string
-	visit = func(at int) []string {
-		states[at] = isOpen
-		path = append(path, defs[at].Name)
-		for _, name := range next(defs[at]) {
-			other, exists := indexes[name]
-			switch {
-			case !exists || states[other] == isDone:
-			case states[other] == isOpen:
-				return slices.Clone(path[slices.Index(path, name):])
-			default:
-				if cycle := visit(other); cycle != nil {
-					return cycle
-				}
-			}
+func FindCycle(defs []Definition, next func(Definition) []string) (names []string) {
+	references := resolveReferences(defs, next)
+	isDone := make([]bool, len(defs))
+	var path []int
+	var visit func(at int) bool // reports a circle, which is then the path
+	visit = func(at int) bool {
+		if first := slices.Index(path, at); first >= 0 {
+			path = path[first:]
+			return true
 		}
-		states[at] = isDone
+		if isDone[at] {
+			return false
+		}
+		path = append(path, at)
+		if slices.ContainsFunc(references[at], visit) {
+			return true
+		}
+		isDone[at] = true
 		path = path[:len(path)-1]
-		return nil
+		return false
 	}
 	for at := range defs {
-		if states[at] == 0 {
-			if cycle := visit(at); cycle != nil {
-				return cycle
+		if visit(at) {
+			break
+		}
+	}
+	for _, at := range path {
+		names = append(names, defs[at].Name)
+	}
+	return names
+}
+
+// resolveReferences returns the indexes of the roles to which each role refers, without names that
+// no role has.
+func resolveReferences(defs []Definition, next func(Definition) []string) [][]int {
+	indexes := indexByName(defs)
+	references := make([][]int, len(defs))
+	for at, def := range defs {
+		for _, name := range next(def) {
+			if other, exists := indexes[name]; exists {
+				references[at] = append(references[at], other)
 			}
 		}
 	}
-	return nil
+	return references
 }
+
+func namesAfter(def Definition) []string { return def.After }
 
 // indexByName returns the index of the first role of each name.
 func indexByName(defs []Definition) map[string]int {
 	indexes := make(map[string]int)
-	for at, def := range defs {
-		if _, exists := indexes[def.Name]; !exists {
-			indexes[def.Name] = at
-		}
+	for at, def := range slices.Backward(defs) {
+		indexes[def.Name] = at
 	}
 	return indexes
 }
@@ -54,15 +66,7 @@ func indexByName(defs []Definition) map[string]int {
 // first level after those of all roles in its After. Names in After that no role has are ignored,
 // and so are the references that close a circle.
 func StartLevels(defs []Definition) [][]string {
-	indexes := indexByName(defs)
-	before := make([][]int, len(defs))
-	for at, def := range defs {
-		for _, name := range def.After {
-			if other, exists := indexes[name]; exists {
-				before[at] = append(before[at], other)
-			}
-		}
-	}
+	before := resolveReferences(defs, namesAfter)
 	return groupByLevel(defs, levelsOf(before, func(int) int { return 1 }))
 }
 
@@ -70,12 +74,9 @@ func StartLevels(defs []Definition) [][]string {
 // end: the primary ones, then each role after all roles that have it in their After.
 func EndLevels(defs []Definition) [][]string {
 	dependants := make([][]int, len(defs))
-	indexes := indexByName(defs)
-	for at, def := range defs {
-		for _, name := range def.After {
-			if other, exists := indexes[name]; exists {
-				dependants[other] = append(dependants[other], at)
-			}
+	for at, references := range resolveReferences(defs, namesAfter) {
+		for _, other := range references {
+			dependants[other] = append(dependants[other], at)
 		}
 	}
 	// Primaries are stopped first, and take no level among the others.

@@ -64,10 +64,16 @@ func MakePlan(defs []Definition, nodes []NodeFacts) (*Plan, error) {
 	}
 	for _, part := range []func() error{
 		p.checkDefinitions, p.claimNodes, p.shareNodes, p.makeInstances, p.checkQuorums,
-		p.assignGPUs, p.assignPorts,
 	} {
 		if err := part(); err != nil {
 			return nil, err
+		}
+	}
+	for _, assign := range []func(place int) error{p.assignGPUsOf, p.assignPortsOf} {
+		for place := range nodes {
+			if err := assign(place); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return p.Plan, nil

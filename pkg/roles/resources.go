@@ -6,16 +6,6 @@ import (
 	"strings"
 )
 
-// assignGPUs gives each process its GPUs.
-func (p *planner) assignGPUs() error {
-	for place := range p.processes {
-		if err := p.assignGPUsOf(place); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // assignGPUsOf gives the processes of a node their GPUs: first those that need a number of them,
 // then those that divide what is left.
 func (p *planner) assignGPUsOf(place int) error {
@@ -33,11 +23,11 @@ func (p *planner) assignGPUsOf(place int) error {
 	switch {
 	case left < 0:
 		return refuseAll("node %s has %s: %s: %d of %d",
-			node.Host, countGPUs(node.GPUs), describeNeeds(processes), needed, node.GPUs)
+			node.Host, countGPUs(node.GPUs), describeNeeds(processes, neededGPUs), needed, node.GPUs)
 	case sharers > 0 && left%sharers != 0 || left == 0 && hasProcessPerGPU(processes):
 		rest := "these"
 		if needed > 0 {
-			rest = fmt.Sprintf("%s: the %d that are left", describeNeeds(processes), left)
+			rest = fmt.Sprintf("%s: the %d that are left", describeNeeds(processes, neededGPUs), left)
 		}
 		return refuseAll("node %s has %s: %s cannot be divided among %d processes (%s): give gpus to "+
 			"each of these roles, 0 for none",
@@ -66,10 +56,8 @@ func (p *planner) assignGPUsOf(place int) error {
 // begins again. The processes of another role all get those from next on, which no process has.
 func (p *planner) shareGPUs(place, next int) error {
 	node, processes := p.Nodes[place], p.processes[place]
-	counts, shared := make(map[*Definition]int), make(map[*Definition]int)
-	for _, process := range processes {
-		counts[process.Definition]++
-	}
+	_, counts := countByRole(processes)
+	shared := make(map[*Definition]int)
 	for _, process := range processes {
 		def := process.Definition
 		if def.Placement.GPUs != GPUsShared {
@@ -128,58 +116,54 @@ func countGPUs(n int) string {
 	return fmt.Sprintf("%d GPUs", n)
 }
 
-// describeNeeds lists how many GPUs the roles need on a node: "prefill needs 3 x 2, decode 1 x 2".
-func describeNeeds(processes []placedProcess) string {
-	return describeRoles(processes, func(def *Definition, count, position int) string {
-		switch {
-		case def.Placement.GPUs <= 0:
-			return ""
-		case position == 0:
-			return fmt.Sprintf("%s needs %d x %d", def.Name, count, def.Placement.GPUs)
-		default:
-			return fmt.Sprintf("%s %d x %d", def.Name, count, def.Placement.GPUs)
-		}
-	})
-}
-
-// describeSharers lists how many processes of each role divide the GPUs that are left.
-func describeSharers(processes []placedProcess) string {
-	return describeRoles(processes, func(def *Definition, count, _ int) string {
-		if def.Placement.GPUs != GPUsDivided {
-			return ""
-		}
-		return fmt.Sprintf("%s %d", def.Name, count)
-	})
-}
-
-// describeRoles joins the texts of the roles of a node, each with the number of its processes. An
-// empty text is omitted.
-func describeRoles(processes []placedProcess, text func(def *Definition, count, position int) string) string {
-	counts := make(map[*Definition]int)
-	var order []*Definition
+// countByRole returns the roles of processes, in their order, and the number of processes of each.
+func countByRole(processes []placedProcess) (order []*Definition, counts map[*Definition]int) {
+	counts = make(map[*Definition]int)
 	for _, process := range processes {
-		if counts[process.Definition] == 0 {
+		if counts[process.Definition]++; counts[process.Definition] == 1 {
 			order = append(order, process.Definition)
 		}
-		counts[process.Definition]++
 	}
+	return order, counts
+}
+
+// describeNeeds lists how many of something the processes of each role need on a node: "prefill
+// needs 3 x 2, decode 1 x 2".
+func describeNeeds(processes []placedProcess, need func(*Definition) int) string {
 	var parts []string
+	verb := " needs"
+	order, counts := countByRole(processes)
 	for _, def := range order {
-		if part := text(def, counts[def], len(parts)); part != "" {
-			parts = append(parts, part)
+		if n := need(def); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s%s %d x %d", def.Name, verb, counts[def], n))
+			verb = ""
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-// assignPorts gives each process its ports.
-func (p *planner) assignPorts() error {
-	for place := range p.processes {
-		if err := p.assignPortsOf(place); err != nil {
-			return err
+func neededGPUs(def *Definition) int { return max(0, def.Placement.GPUs) }
+
+// neededPorts returns how many ports of its node's block a process of the role needs.
+func neededPorts(def *Definition) (ports int) {
+	for _, request := range def.Program.Ports {
+		if request.Number == 0 {
+			ports += max(1, request.Count)
 		}
 	}
-	return nil
+	return ports
+}
+
+// describeSharers lists how many processes of each role divide the GPUs that are left.
+func describeSharers(processes []placedProcess) string {
+	var parts []string
+	order, counts := countByRole(processes)
+	for _, def := range order {
+		if def.Placement.GPUs == GPUsDivided {
+			parts = append(parts, fmt.Sprintf("%s %d", def.Name, counts[def]))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // assignPortsOf gives the processes of a node their ports. Those that the file does not fix are the
@@ -190,27 +174,28 @@ func (p *planner) assignPortsOf(place int) error {
 	if err != nil {
 		return err
 	}
-	next, needed := node.FirstPort, 0
+	next := node.FirstPort
+	needed := 0
 	for _, process := range processes {
+		needed += neededPorts(process.Definition)
 		for _, request := range process.Program.Ports {
 			count := max(1, request.Count)
 			first := request.Number
 			if first == 0 {
 				first = node.firstFree(next, count, fixed)
 				next = first + count
-				needed += count
 			}
 			process.Ports = append(process.Ports, first)
 		}
 	}
-	switch {
-	case next == node.FirstPort:
+	switch free := BlockSize - len(node.BusyPorts); {
+	case needed == 0:
 		return nil
 	case node.FirstPort <= 0:
 		return refuseAll("node %s has offered no ports", node.Host)
 	case next > node.FirstPort+BlockSize:
 		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d",
-			node.Host, BlockSize-len(node.BusyPorts), describePorts(processes), needed, BlockSize-len(node.BusyPorts))
+			node.Host, free, describeNeeds(processes, neededPorts), needed, free)
 	default:
 		return nil
 	}
@@ -249,24 +234,4 @@ func fixedPorts(node NodeFacts, processes []placedProcess) (map[int]*Definition,
 		}
 	}
 	return fixed, nil
-}
-
-// describePorts lists how many ports of a node's block the roles need.
-func describePorts(processes []placedProcess) string {
-	return describeRoles(processes, func(def *Definition, count, position int) string {
-		ports := 0
-		for _, request := range def.Program.Ports {
-			if request.Number == 0 {
-				ports += max(1, request.Count)
-			}
-		}
-		switch {
-		case ports == 0:
-			return ""
-		case position == 0:
-			return fmt.Sprintf("%s needs %d x %d", def.Name, count, ports)
-		default:
-			return fmt.Sprintf("%s %d x %d", def.Name, count, ports)
-		}
-	})
 }
