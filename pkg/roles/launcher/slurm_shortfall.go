@@ -3,7 +3,6 @@ package launcher
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // Shortfall is a resource of a Slurm job that a step does not have, which may be a mistake.
@@ -14,13 +13,10 @@ type Shortfall struct {
 
 // FindShortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs
 // the task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
-// outside of a step. Shortfalls that concern all nodes are reported only on the first node.
+// outside of a step.
 func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	if !inSlurmStep(env) {
 		return nil
-	}
-	if lack, is := findHetShortfall(env); is && env.valueOf("SLURM_NODEID") == "0" {
-		found = append(found, lack)
 	}
 	// A step without GPUs has an empty list, or none.
 	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" {
@@ -43,23 +39,4 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 		})
 	}
 	return found
-}
-
-// findHetShortfall reports whether a step has only some components of a heterogeneous job.
-func findHetShortfall(env Environment) (lack Shortfall, is bool) {
-	step, _ := strconv.Atoi(env.valueOf("SLURM_STEP_NUM_NODES"))
-	nodes := 0
-	var groups []string
-	for component := range slurmComponentCount(env) {
-		n, _ := strconv.Atoi(env.valueOf(fmt.Sprint("SLURM_JOB_NUM_NODES_HET_GROUP_", component)))
-		nodes, groups = nodes+n, append(groups, strconv.Itoa(component))
-	}
-	if step == 0 || nodes <= step {
-		return lack, false // an srun of all components does not provide their sizes
-	}
-	return Shortfall{
-		fmt.Sprintf("the job has %d nodes in %d components, but this step has %d of them",
-			nodes, len(groups), step),
-		"add --het-group=" + strings.Join(groups, ",") + " to srun",
-	}, true
 }

@@ -35,23 +35,3 @@ func TestShortfalls(t *testing.T) {
 		})
 	}
 }
-
-// TestShortfallsOfComponents checks environments that Slurm 22.05 passed to the steps of a
-// heterogeneous job.
-func TestShortfallsOfComponents(t *testing.T) {
-	for name, want := range map[string]string{
-		"het-one-group-rank0": "the job has 3 nodes in 2 components, but this step has 2 of them; add --het-group=0,1 to srun",
-		"het-one-group-rank1": "", // its first node has reported it
-		"het-step-rank0":      "",
-		"het-batch-rank0":     "",
-		"step-rank0":          "",
-	} {
-		var got []string
-		for _, s := range FindShortfalls(fromMap(recorded(t, name)), 0, 0) {
-			got = append(got, s.Problem+"; "+s.Fix)
-		}
-		if strings.Join(got, "|") != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-}

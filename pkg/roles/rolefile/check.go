@@ -197,18 +197,11 @@ func (r *roleReader) checkRestartWindow(what string, value *yaml.Node, isGiven b
 // sumBackoffs returns the sum of the pauses before all restarts, at most [maxDuration].
 func sumBackoffs(policy roles.RestartPolicy) (sum time.Duration) {
 	pause := policy.MinBackoff
-	for n := range policy.Max {
-		if pause >= policy.MaxBackoff {
-			rest := time.Duration(policy.Max - n)
-			if policy.MaxBackoff > (maxDuration-sum)/rest {
-				return maxDuration
-			}
-			return sum + rest*policy.MaxBackoff
-		}
-		sum += pause
+	for range policy.Max {
+		sum = min(sum+pause, maxDuration)
 		pause = min(2*pause, policy.MaxBackoff)
 	}
-	return min(sum, maxDuration)
+	return sum
 }
 
 // checkTogether sets the defaults that depend on other roles, and refuses roles that contradict

@@ -24,15 +24,6 @@ func isNull(value *yaml.Node) bool {
 	return value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null"
 }
 
-// fieldReader returns the fields of one mapping. It visits each mapping once, so that neither a
-// mapping that merges itself nor one that merges others many times takes long.
-type fieldReader struct {
-	*errorList
-	what    string // for messages
-	fields  []field
-	visited map[*yaml.Node]bool
-}
-
 // readFields returns the keys of a mapping in order, without those that have no value, followed by
 // those of the mappings that it merges with "<<" and does not have itself. It returns nil after it
 // has refused a node that is not a mapping.
@@ -40,68 +31,61 @@ func (l *errorList) readFields(what, example string, node *yaml.Node) []field {
 	return slices.DeleteFunc(l.readAllFields(what, example, node), func(f field) bool { return isNull(f.value) })
 }
 
-// readAllFields returns the same, with the keys that have no value.
-func (l *errorList) readAllFields(what, example string, node *yaml.Node) []field {
+// readAllFields returns the same, with the keys that have no value. It visits each mapping once, so
+// that neither a mapping that merges itself nor one that merges others many times takes long.
+func (l *errorList) readAllFields(what, example string, node *yaml.Node) (fields []field) {
 	node = resolveAlias(node)
 	if node.Kind != yaml.MappingNode {
 		l.refuse(node, "%s: a mapping is expected, such as %s", what, example)
 		return nil
 	}
-	reader := &fieldReader{errorList: l, what: what, visited: make(map[*yaml.Node]bool)}
-	reader.add(node, make(map[string]bool))
-	if len(reader.fields) > maxKeys {
-		l.refuse(node, "%s has %d keys: give at most %d", what, len(reader.fields), maxKeys)
+	set, visited := make(map[string]bool), make(map[*yaml.Node]bool)
+	for mappings := []*yaml.Node{node}; len(mappings) > 0; {
+		next := resolveAlias(mappings[0])
+		mappings = mappings[1:]
+		switch {
+		case next.Kind != yaml.MappingNode:
+			l.refuse(next, "%s: << merges a mapping or a list of mappings", what)
+		case !visited[next]:
+			visited[next] = true
+			own, merged := l.readMappingFields(what, next)
+			for _, f := range own {
+				if !set[f.key.Value] {
+					fields = append(fields, f)
+				}
+			}
+			for _, f := range own {
+				set[f.key.Value] = true
+			}
+			mappings = append(merged, mappings...)
+		}
+	}
+	if len(fields) > maxKeys {
+		l.refuse(node, "%s has %d keys: give at most %d", what, len(fields), maxKeys)
 		return nil
 	}
-	return reader.fields
+	return fields
 }
 
-// add appends the fields of a mapping whose keys are not set yet.
-func (r *fieldReader) add(node *yaml.Node, set map[string]bool) {
-	if r.visited[node] {
-		return
-	}
-	r.visited[node] = true
-	var merged []*yaml.Node
-	own := make(map[string]int)
+// readMappingFields returns the keys of one mapping, and the mappings that it merges.
+func (l *errorList) readMappingFields(what string, node *yaml.Node) (own []field, merged []*yaml.Node) {
+	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := resolveAlias(node.Content[i]), resolveAlias(node.Content[i+1])
-		line, twice := own[key.Value]
+		line, isTwice := lines[key.Value]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			r.refuse(node.Content[i], "%s: a key must be a word", r.what)
-			continue
+			l.refuse(node.Content[i], "%s: a key must be a word", what)
+		case key.ShortTag() == "!!merge" && value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, value)
-			continue
-		case twice:
-			r.refuse(node.Content[i], "%s: %s is already set in line %d", r.what, key.Value, line)
-			continue
-		}
-		own[key.Value] = node.Content[i].Line
-		if !set[key.Value] {
-			r.fields = append(r.fields, field{node.Content[i], value})
+		case isTwice:
+			l.refuse(node.Content[i], "%s: %s is already set in line %d", what, key.Value, line)
+		default:
+			lines[key.Value] = node.Content[i].Line
+			own = append(own, field{node.Content[i], value})
 		}
 	}
-	for name := range own {
-		set[name] = true
-	}
-	for _, value := range merged {
-		r.merge(value, set)
-	}
-}
-
-// merge adds the fields of the value of "<<": a mapping, or a list of mappings.
-func (r *fieldReader) merge(value *yaml.Node, set map[string]bool) {
-	mappings := []*yaml.Node{value}
-	if value.Kind == yaml.SequenceNode {
-		mappings = value.Content
-	}
-	for _, mapping := range mappings {
-		if mapping = resolveAlias(mapping); mapping.Kind != yaml.MappingNode {
-			r.refuse(mapping, "%s: << merges a mapping or a list of mappings", r.what)
-			continue
-		}
-		r.add(mapping, set)
-	}
+	return own, merged
 }
