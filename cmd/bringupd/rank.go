@@ -46,8 +46,7 @@ func (inv *invocation) rankCommand() *cli.Command {
 			"MPICH's mpiexec, flux run, PALS or torchrun sets " +
 			"(or from RANK and WORLD_SIZE), binds the process to its part of the node (docs/binding.md), sets " +
 			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md), and executes the app in its own place. " +
-			"The launcher's variables are kept, and those of enclosing launches are removed. It needs no " +
-			"daemon, and no process of bringupd remains.",
+			"The launcher's variables are kept. It needs no daemon, and no process of bringupd remains.",
 	}, own, b.becomeRank)
 }
 

@@ -59,7 +59,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		Description: "Roles are several named programs in one job: docs/roles.md describes the file. " + runArgHelp +
 			" Without --format and --watch, the command prints the state of each instance. A file with a " +
 			"mistake, and roles that do not fit on the nodes, end with 64.",
-	}, own, func(args []string) error {
+	}, append(own, removedSettings("roles")...), func(args []string) error {
 		request.Path = previewPath + scriptPath
 		switch {
 		case request.Fault != "" && previewPath == "":
