@@ -37,15 +37,16 @@ var (
 
 // Timeouts has the timeouts of a caller.
 type Timeouts struct {
-	Accept      time.Duration // until the head answers
-	AfterRun    time.Duration // after the end of the run, until all nodes have answered
-	AfterCancel time.Duration // after a cancellation, until all nodes have answered
+	Accept            time.Duration // until the head answers
+	AfterRun          time.Duration // after the end of the run, until all nodes have answered
+	AfterCancel       time.Duration // after a cancellation, until all nodes have answered
+	HeartbeatInterval time.Duration // interval of the caller's heartbeats
 }
 
 // DefaultTimeouts are the timeouts of bringupd exec. They take into account that the grace periods
 // of child processes are ten seconds by default.
 var DefaultTimeouts = Timeouts{
-	Accept: 30 * time.Second, AfterRun: 10 * time.Second, AfterCancel: 30 * time.Second,
+	Accept: 30 * time.Second, AfterRun: 10 * time.Second, AfterCancel: 30 * time.Second, HeartbeatInterval: time.Second,
 }
 
 const (
@@ -235,13 +236,13 @@ func (c *Client) useFiles(ctx context.Context, tasks *errgroup.Group) error {
 	}
 	tasks.Go(func() error { control.Run(ctx); return nil })
 	tasks.Go(func() error { return c.awaitRunEnd(ctx, control) })
-	tasks.Go(func() error { c.publishCancel(ctx); return nil })
+	tasks.Go(func() error { c.sendHeartbeats(ctx); return nil })
 	short, cancel := context.WithTimeoutCause(ctx, c.timeouts.Accept, ErrNoAnswer)
 	defer cancel()
-	_, err := control.FollowListings(short, func(l signal.Listing) bool { return l.HasName(c.id.orderName()) })
+	_, err := control.FollowListings(short, func(l signal.Listing) bool { return l.HasName(c.id.orderName("")) })
 	var order orderRecord
 	if err == nil {
-		err = c.dir.ReadRecord(short, signal.ControlDir, c.id.orderName(), &order)
+		err = c.dir.ReadRecord(short, signal.ControlDir, c.id.orderName(""), &order)
 	}
 	if err = cmp.Or(err, c.acceptAnswer(order.accepted)); err != nil {
 		return err
@@ -265,16 +266,18 @@ func (c *Client) publishCall(ctx context.Context) error {
 	return c.dir.PublishRecord(ctx, signal.ControlDir, c.id.callName(), &callRecord{Request: c.request}, false)
 }
 
-// publishCancel cancels the commands when they should be.
-func (c *Client) publishCancel(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-c.cancel:
-	}
-	for c.dir.WriteMark(ctx, signal.ControlDir, c.id.cancelName()) != nil {
-		if !ctxutil.SleepContext(ctx, time.Second) {
-			return
+// sendHeartbeats sends heartbeats, and cancels the commands when they should be.
+func (c *Client) sendHeartbeats(ctx context.Context) {
+	canceled := c.cancel
+	for ctx.Err() == nil {
+		// Ignore errors: the next one may succeed.
+		_ = c.dir.WriteNamedHeartbeat(ctx, signal.ControlDir, c.id.orderName(beatSuffix))
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.timeouts.HeartbeatInterval):
+		case <-canceled:
+			canceled = nil
+			_ = c.dir.WriteMark(ctx, signal.ControlDir, c.id.orderName(cancelSuffix))
 		}
 	}
 }

@@ -17,7 +17,7 @@
 //     secrets.
 //  3. A node publishes exec/<id>.<node>.end when its command has ended: its output, and its exit. If
 //     the job continues without the node, the head publishes that.
-//  4. The caller creates control/exec.<id>.cancel to cancel the command.
-//  5. At its end, the caller removes all of these names, and a node ends a command whose names have
-//     gone. After an hour the command ends, and the head removes the names of a caller that has gone.
+//  4. The caller renames control/exec.<id>.beat.<n>, and creates control/exec.<id>.cancel to cancel
+//     the command. A node also ends commands of a caller whose heartbeat does not change.
+//  5. At its end, the caller removes all of these names. The head does so for a silent caller.
 package exec

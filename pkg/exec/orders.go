@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,35 +41,50 @@ func (id requestID) isValid() bool {
 const (
 	callPrefix   = "call."
 	orderPrefix  = "exec."
-	cancelSuffix = ".cancel"
+	cancelSuffix = "cancel"
+	beatSuffix   = "beat" // followed by a number
 )
 
-// callName, orderName and cancelName return the names of the request in control/: that of the caller,
-// that of the head, and that by which the caller cancels it. endName returns the name in exec/ of a
-// node's answer.
+// callName and orderName return the names of the request in control/: that of the caller, and that
+// of the head or, with a suffix, of the caller. endName returns the name in exec/ of a node's answer.
 func (id requestID) callName() string { return callPrefix + string(id) }
 
-func (id requestID) orderName() string { return orderPrefix + string(id) }
-
-func (id requestID) cancelName() string { return id.orderName() + cancelSuffix }
+func (id requestID) orderName(suffix string) string {
+	return strings.TrimSuffix(orderPrefix+string(id)+"."+suffix, ".")
+}
 
 func (id requestID) endName(dir *signal.Dir, node int) string {
 	return string(id) + "." + dir.NodeName(node, "end")
 }
 
-// groupByRequest groups the names of a listing of control/ by request. Other names are ignored.
-func groupByRequest(names []string) map[requestID][]string {
-	all := make(map[requestID][]string)
+// requestNames is the set of suffixes of one request's names in a listing.
+type requestNames map[string]bool
+
+// groupByRequest groups the names of a listing with a prefix by request. Other names are ignored.
+func groupByRequest(names []string, prefix string) map[requestID]requestNames {
+	all := make(map[requestID]requestNames)
 	for _, name := range names {
-		for _, prefix := range []string{callPrefix, orderPrefix} {
-			rest, is := strings.CutPrefix(name, prefix)
-			digits, _, _ := strings.Cut(rest, ".")
-			if id := requestID(digits); is && id.isValid() {
-				all[id] = append(all[id], name)
+		name, is := strings.CutPrefix(name, prefix)
+		digits, suffix, _ := strings.Cut(name, ".")
+		if id := requestID(digits); is && id.isValid() {
+			if all[id] == nil {
+				all[id] = make(requestNames)
 			}
+			all[id][suffix] = true
 		}
 	}
 	return all
+}
+
+// newestBeat returns the number of the caller's newest heartbeat, or 0 if there is none.
+func (s requestNames) newestBeat() (newest int) {
+	for suffix := range s {
+		if digits, is := strings.CutPrefix(suffix, beatSuffix+"."); is {
+			n, _ := strconv.Atoi(digits)
+			newest = max(newest, n)
+		}
+	}
+	return newest
 }
 
 // callRecord is the file of a request, written by the caller.
@@ -93,17 +110,30 @@ type endRecord struct {
 // dropped. With the last part and the overhead of JSON, it is below the size limit of records.
 const maxFileOutput = 384 << 10
 
+// recentRequests has recent requests, each with the time of the last listing that has shown it. It
+// exists because a listing may be stale, and show a request again.
+type recentRequests map[requestID]time.Time
+
+// maxListingAge is how long a client of a shared file system may show names that were removed, with
+// a large margin.
+const maxListingAge = 10 * time.Minute
+
+// addIfNew adds a request that a listing shows, and reports whether it is new. It also removes
+// requests that no listing can show any more.
+func (l recentRequests) addIfNew(id requestID, at time.Time) bool {
+	_, before := l[id]
+	l[id] = at
+	maps.DeleteFunc(l, func(_ requestID, shown time.Time) bool { return at.Sub(shown) > maxListingAge })
+	return !before
+}
+
 const (
-	// maxFileCommand is the maximum duration of a command that files carry: nobody sees whether its
-	// caller still exists. removalDelay is the time after that until the head removes its names.
-	maxFileCommand = time.Hour
-	removalDelay   = time.Minute
-	// maxAbsence is how long no listing may show a request before its commands are ended: its caller
-	// has gone. A stale listing may lack names for a moment.
-	maxAbsence = 30 * time.Second
-	// maxListingAge is how long a client of a shared file system may show names that were removed, with
-	// a large margin. A request is remembered as long, and not accepted again.
-	maxListingAge = 10 * time.Minute
+	// callerSilenceTimeout is how long a caller may send no heartbeat. After that its commands are
+	// ended, and after the double time its names are removed.
+	callerSilenceTimeout = 30 * time.Second
+	// maxCountedSilence is the maximum time between two polls that counts as silence of a caller. It is
+	// longer than any polling interval. A longer time may be the fault of the file system.
+	maxCountedSilence = 15 * time.Second
 	// missingCallTimeout is how long the head retries to read a request that a listing shows, but that
 	// is missing or incomplete. A request with the nonce of another attempt never becomes valid.
 	missingCallTimeout = 2 * time.Second
@@ -112,18 +142,19 @@ const (
 
 // order is a node's state of a request that files carry.
 type order struct {
-	cancel     context.CancelFunc
-	wanted     context.Context
-	isAccepted bool // the head answers it, or has answered it
-	isRead     bool // it is being read, or was read
-	firstShown time.Time
-	lastShown  time.Time
-	nodes      []int // that run it; empty before it is read
-	claimed    []int // lost nodes for which the head has answered
+	cancel    context.CancelFunc
+	wanted    context.Context
+	isRead    bool // it is being read, or was read
+	beat      int  // number of the newest heartbeat
+	polledAt  time.Time
+	shownAt   time.Time
+	silentFor time.Duration
+	nodes     []int // that run it; empty before it is read
+	claimed   []int // lost nodes for which the head has answered
 }
 
-// HandleOrders watches the control directory for requests until ctx ends: the head answers them, and
-// every node carries out the head's orders.
+// HandleOrders watches the control directory for the head's orders, and carries them out, until ctx
+// ends.
 func (n *Node) HandleOrders(ctx context.Context) {
 	_, _ = n.Control.FollowListings(ctx, func(l signal.Listing) bool {
 		n.followOrders(l)
@@ -136,32 +167,32 @@ func (n *Node) HandleOrders(ctx context.Context) {
 func (n *Node) followOrders(l signal.Listing) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.polledAt = l.PolledAt
-	for id, names := range groupByRequest(l.AllNames()) {
-		o := n.orders[id]
-		if o == nil {
-			o = &order{firstShown: l.PolledAt}
+	shown := groupByRequest(l.AllNames(), orderPrefix)
+	for id := range shown {
+		if n.orders[id] == nil {
+			o := &order{polledAt: l.PolledAt}
 			o.wanted, o.cancel = context.WithCancel(context.Background())
 			n.orders[id] = o
 		}
-		o.lastShown = l.PolledAt
-		if slices.Contains(names, id.cancelName()) {
+	}
+	for id, o := range n.orders {
+		s := shown[id]
+		o.silentFor += min(l.PolledAt.Sub(o.polledAt), maxCountedSilence)
+		o.polledAt = l.PolledAt
+		if beat := s.newestBeat(); beat > o.beat {
+			o.beat, o.silentFor = beat, 0
+		}
+		if len(s) > 0 {
+			o.shownAt = l.PolledAt
+		}
+		if s[cancelSuffix] || o.silentFor > callerSilenceTimeout {
 			o.cancel()
 		}
-		if slices.Contains(names, id.orderName()) && !o.isRead {
+		if s[""] && !o.isRead {
 			o.isRead = true
 			n.Go(func(ctx context.Context) { n.carryOut(ctx, id, o) })
 		}
-		if n.head != nil {
-			n.head.followOrder(id, o, names)
-		}
-	}
-	for id, o := range n.orders {
-		absent := l.PolledAt.Sub(o.lastShown)
-		if absent > maxAbsence || l.PolledAt.Sub(o.firstShown) > maxFileCommand {
-			o.cancel()
-		}
-		if absent > maxListingAge {
+		if l.PolledAt.Sub(o.shownAt) > maxListingAge {
 			delete(n.orders, id)
 		}
 	}
@@ -172,7 +203,7 @@ func (n *Node) followOrders(l signal.Listing) {
 func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 	var r orderRecord
 	reading, cancel := n.withFileTimeout(ctx)
-	err := n.Dir.ReadRecord(reading, signal.ControlDir, id.orderName(), &r)
+	err := n.Dir.ReadRecord(reading, signal.ControlDir, id.orderName(""), &r)
 	cancel()
 	n.mu.Lock()
 	o.nodes, o.isRead = r.members(), !errors.Is(err, errDeadline)
@@ -188,7 +219,7 @@ func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 	defer stop()
 	defer context.AfterFunc(o.wanted, stop)()
 	c := n.requestCommand(r.Request)
-	c.maxOutput = maxFileOutput
+	c.maxDelay, c.maxOutput = time.Hour, maxFileOutput
 	n.runCommand(wanted, string(id), c, func(last Output) error {
 		ctx, cancel := n.withFileTimeout(ctx)
 		defer cancel()
@@ -202,43 +233,26 @@ func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 func (h *Head) IsBusy() bool {
 	h.node.mu.Lock()
 	defer h.node.mu.Unlock()
-	for _, o := range h.node.orders {
-		polledAt := h.node.polledAt
-		if o.lastShown.Equal(polledAt) && polledAt.Sub(o.firstShown) <= maxFileCommand {
-			return true
-		}
-	}
-	return h.activeCallers.Load() > 0
+	isLive := func(o *order) bool { return o.shownAt.Equal(o.polledAt) && o.silentFor <= callerSilenceTimeout }
+	return h.activeCallers.Load() > 0 || slices.ContainsFunc(slices.Collect(maps.Values(h.node.orders)), isLive)
 }
 
-// followOrder answers a new request, answers for lost nodes, because the job continues without them,
-// and removes the names of a request whose time is over.
-func (h *Head) followOrder(id requestID, o *order, names []string) {
-	if slices.Contains(names, id.callName()) && !o.isAccepted {
-		o.isAccepted = true
-		h.activeCallers.Add(1)
-		h.Go(func(ctx context.Context) {
-			defer h.activeCallers.Add(-1)
-			h.answerCall(ctx, id)
-		})
-	}
-	if o.lastShown.Sub(o.firstShown) > maxFileCommand+removalDelay {
-		h.Go(func(ctx context.Context) { h.removeNames(ctx, id, names) })
-		return
-	}
-	for _, node := range h.team.AbsentNodes() {
-		if !slices.Contains(o.nodes, node) || slices.Contains(o.claimed, node) {
-			continue
-		}
-		o.claimed = append(o.claimed, node)
-		h.Go(func(ctx context.Context) {
-			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node),
-				&endRecord{Output: Output{End: &lostExit}})
-			if !errors.Is(err, signal.ErrAlreadyPublished) {
-				h.LogWriteError(err)
+// HandleRequests handles requests that files carry until ctx ends.
+func (h *Head) HandleRequests(ctx context.Context) {
+	_, _ = h.Control.FollowListings(ctx, func(l signal.Listing) bool {
+		for id := range groupByRequest(l.AllNames(), callPrefix) {
+			if h.calls.addIfNew(id, l.PolledAt) {
+				h.activeCallers.Add(1)
+				h.Go(func(ctx context.Context) {
+					defer h.activeCallers.Add(-1)
+					h.answerCall(ctx, id)
+				})
 			}
-		})
-	}
+		}
+		h.node.followOrders(l)
+		h.followCallers(groupByRequest(l.AllNames(), orderPrefix))
+		return false
+	})
 }
 
 // answerCall reads a request, and publishes the nodes that run it, or the reason for a refusal.
@@ -258,7 +272,7 @@ func (h *Head) answerCall(ctx context.Context, id requestID) {
 	}
 	ctx, cancel := h.withFileTimeout(ctx)
 	defer cancel()
-	h.LogWriteError(h.Dir.PublishRecord(ctx, signal.ControlDir, id.orderName(), r, false))
+	h.LogWriteError(h.Dir.PublishRecord(ctx, signal.ControlDir, id.orderName(""), r, false))
 	h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.callName()))
 	h.Control.NotifyChange()
 	for _, node := range r.members() {
@@ -286,8 +300,39 @@ func (h *Head) readCall(ctx context.Context, id requestID) (Request, error) {
 	}
 }
 
-// removeNames removes the names of a request, of which names are in control/.
-func (h *Head) removeNames(ctx context.Context, id requestID, names []string) {
+// followCallers answers for lost nodes, because the job continues without them, and removes the
+// names of silent callers.
+func (h *Head) followCallers(shown map[requestID]requestNames) {
+	h.node.mu.Lock()
+	defer h.node.mu.Unlock()
+	for id, s := range shown {
+		o := h.node.orders[id]
+		if o.silentFor > 2*callerSilenceTimeout {
+			h.Go(func(ctx context.Context) { h.removeNames(ctx, id, s) })
+			continue
+		}
+		for _, node := range h.team.AbsentNodes() {
+			if !slices.Contains(o.nodes, node) || slices.Contains(o.claimed, node) {
+				continue
+			}
+			o.claimed = append(o.claimed, node)
+			h.Go(func(ctx context.Context) {
+				err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node),
+					&endRecord{Output: Output{End: &lostExit}})
+				if !errors.Is(err, signal.ErrAlreadyPublished) {
+					h.LogWriteError(err)
+				}
+			})
+		}
+	}
+}
+
+// removeNames removes the names of a request, of which s has those in control/.
+func (h *Head) removeNames(ctx context.Context, id requestID, s requestNames) {
+	var names []string
+	for suffix := range s {
+		names = append(names, id.orderName(suffix))
+	}
 	h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, names...))
 	if ends, err := h.Dir.ListOwnedNames(ctx, signal.ExecDir); err == nil {
 		ends = slices.DeleteFunc(ends, func(name string) bool { return !strings.HasPrefix(name, string(id)+".") })
@@ -297,7 +342,7 @@ func (h *Head) removeNames(ctx context.Context, id requestID, names []string) {
 
 // RemoveOrders removes the remaining orders from the control directory at the end of the run.
 func (h *Head) RemoveOrders(ctx context.Context) {
-	for id := range groupByRequest(h.Control.LastListing().AllNames()) {
-		h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.orderName()))
+	for id := range groupByRequest(h.Control.LastListing().AllNames(), orderPrefix) {
+		h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.orderName("")))
 	}
 }
