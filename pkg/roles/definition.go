@@ -80,9 +80,11 @@ type Program struct {
 	// Ports are the ports of each process, in the order of the file. The first is the endpoint.
 	Ports []PortRequest `json:"ports,omitempty"`
 	// AllEndpoints reports that all processes of an instance are endpoints, not only that of rank 0.
-	AllEndpoints bool   `json:"all_endpoints,omitempty"`
-	Framework    string `json:"-"`              // name of the framework of which each instance is a cluster; empty: none
-	Step         string `json:"step,omitempty"` // name of the job step whose daemons start the processes; empty: this one
+	AllEndpoints bool `json:"all_endpoints,omitempty"`
+	// Framework is the name of the framework of which each instance is a cluster; empty: none
+	Framework string `json:"-"`
+	// Step is the name of the job step whose daemons start the processes; empty: this one
+	Step string `json:"step,omitempty"`
 }
 
 // PortRequest is a port, or several, of each process of a role.

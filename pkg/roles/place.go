@@ -94,7 +94,8 @@ func (p *planner) checkDefinitions() error {
 		defs = append(defs, *role.Definition)
 	}
 	if cycle := FindCycle(defs, func(d Definition) []string { return d.Placement.With }); cycle != nil {
-		return p.Roles[p.indexes[cycle[0]]].refuse("with is a circle: %s", strings.Join(append(cycle, cycle[0]), " → "))
+		circle := strings.Join(append(cycle, cycle[0]), " → ")
+		return p.Roles[p.indexes[cycle[0]]].refuse("with is a circle: %s", circle)
 	}
 	return nil
 }
@@ -317,7 +318,8 @@ func (p *planner) makeInstances() error {
 		for _, instance := range role.Instances {
 			for i := range instance.Processes {
 				process := &instance.Processes[i]
-				p.processes[process.Place] = append(p.processes[process.Place], placedProcess{role.Definition, process})
+				placed := placedProcess{role.Definition, process}
+				p.processes[process.Place] = append(p.processes[process.Place], placed)
 			}
 		}
 	}

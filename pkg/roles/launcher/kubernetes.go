@@ -21,7 +21,8 @@ var kubernetesLauncher = launcherSpec{
 	},
 	// A pod does not get its grace period.
 	facts: Facts{
-		KillDelay: 30 * time.Second, KillSetting: "terminationGracePeriodSeconds", MayRelaunch: true, RelaunchesEachDaemon: true,
+		KillDelay: 30 * time.Second, KillSetting: "terminationGracePeriodSeconds",
+		MayRelaunch: true, RelaunchesEachDaemon: true,
 	},
 	hints: CommandHints{
 		Title: "Kubernetes", StartOnNodes: "a Job of completions: {n}, parallelism: {n}",
