@@ -23,8 +23,9 @@ func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *ad
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences,
 		LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
 		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), GivenGrace: n.cfg.Times.DriverGrace,
-		Timeouts: advice.Timeouts{Join: n.cfg.Times.Join, Start: n.cfg.Times.Start}, Framework: framework.TraitsOf(n.cfg.Framework),
-		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
+		Timeouts:  advice.Timeouts{Join: n.cfg.Times.Join, Start: n.cfg.Times.Start},
+		Framework: framework.TraitsOf(n.cfg.Framework),
+		Driver:    strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverLines = n.children.DriverEnd()
 	if n.Dir != nil {

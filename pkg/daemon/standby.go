@@ -117,7 +117,8 @@ func (w *worker) stopAfterDrop() {
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides.
 func (w *worker) isDispensable(f *health.Failure) bool {
-	if w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 { // the roles have their nodes, and may do without this one
+	// The roles may have their nodes, and do without this one.
+	if w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 {
 		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
 	}
 	if !w.cfg.HasSpares() {

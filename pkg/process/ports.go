@@ -23,7 +23,8 @@ func ReservePort(port int) (socket, bound int, err error) {
 // ReserveSharedPort reserves a free port of the loopback address at which processes of this user can
 // listen if their sockets permit others (SO_REUSEPORT). The kernel refuses it to other users.
 func ReserveSharedPort() (socket, bound int, err error) {
-	socket, bound, err = bindSocket(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}, func(socket int, address unix.Sockaddr) error {
+	loopback := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	socket, bound, err = bindSocket(loopback, func(socket int, address unix.Sockaddr) error {
 		// Without SO_REUSEADDR, so that a socket of another user that has it cannot be bound either.
 		if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return err

@@ -284,7 +284,8 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 		if state.spans() { // a spare starts an instance that is alone on its node by the plan
 			orders = append(orders, signal.OrderName(number, next, signal.OrderStart))
 			if removed := next - keptGenerations; removed > 0 {
-				old = append(old, signal.OrderName(number, removed, signal.OrderStop), signal.OrderName(number, removed, signal.OrderStart))
+				old = append(old, signal.OrderName(number, removed, signal.OrderStop),
+					signal.OrderName(number, removed, signal.OrderStart))
 				if state.role.Program.Framework != "" {
 					old = append(old, signal.OrderName(number, removed, signal.OrderConnect))
 				}
@@ -423,7 +424,8 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	if err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.SeriesLive.Name(number)); err != nil && ctx.Err() == nil {
+	err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.SeriesLive.Name(number))
+	if err != nil && ctx.Err() == nil {
 		h.cfg.LogWriteError(err)
 	}
 }
