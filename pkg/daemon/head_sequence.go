@@ -144,7 +144,7 @@ func (h *head) openRunDirectory() error {
 	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch
 	h.Background(h.gpuEvents.FollowEvents)
 	h.Background(h.followRequests)
-	h.Background(h.requests.HandleRequests)
+	h.Background(h.commands.HandleOrders)
 	h.Background(h.HeartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))

@@ -91,7 +91,7 @@ func TestLostNode(t *testing.T) {
 	var call sync.WaitGroup
 	call.Go(func() {
 		got := s.call(t.Context(), 0, "n1", "echo $$ > "+path+"; exec sleep 1000")
-		if got.code != NoCode || !strings.Contains(got.why, "its node is lost, or the run is over") {
+		if got.code != NoCode || !strings.Contains(got.why, "the node is lost") {
 			t.Errorf("it said %+v", got)
 		}
 	})

@@ -37,16 +37,15 @@ var (
 
 // Timeouts has the timeouts of a caller.
 type Timeouts struct {
-	Accept            time.Duration // until the head answers
-	AfterRun          time.Duration // after the end of the run, until all nodes have answered
-	AfterCancel       time.Duration // after a cancellation, until all nodes have answered
-	HeartbeatInterval time.Duration // interval of the caller's heartbeats
+	Accept      time.Duration // until the head answers
+	AfterRun    time.Duration // after the end of the run, until all nodes have answered
+	AfterCancel time.Duration // after a cancellation, until all nodes have answered
 }
 
 // DefaultTimeouts are the timeouts of bringupd exec. They take into account that the grace periods
 // of child processes are ten seconds by default.
 var DefaultTimeouts = Timeouts{
-	Accept: 30 * time.Second, AfterRun: 10 * time.Second, AfterCancel: 30 * time.Second, HeartbeatInterval: time.Second,
+	Accept: 30 * time.Second, AfterRun: 10 * time.Second, AfterCancel: 30 * time.Second,
 }
 
 const (
@@ -239,10 +238,10 @@ func (c *Client) useFiles(ctx context.Context, tasks *errgroup.Group) error {
 	tasks.Go(func() error { c.sendHeartbeats(ctx); return nil })
 	short, cancel := context.WithTimeoutCause(ctx, c.timeouts.Accept, ErrNoAnswer)
 	defer cancel()
-	_, err := control.FollowListings(short, func(l signal.Listing) bool { return l.HasName(c.id.orderName("")) })
+	_, err := control.FollowListings(short, func(l signal.Listing) bool { return l.HasName(c.id.orderName()) })
 	var order orderRecord
 	if err == nil {
-		err = c.dir.ReadRecord(short, signal.ControlDir, c.id.orderName(""), &order)
+		err = c.dir.ReadRecord(short, signal.ControlDir, c.id.orderName(), &order)
 	}
 	if err = cmp.Or(err, c.acceptAnswer(order.accepted)); err != nil {
 		return err
@@ -266,18 +265,20 @@ func (c *Client) publishCall(ctx context.Context) error {
 	return c.dir.PublishRecord(ctx, signal.ControlDir, c.id.callName(), &callRecord{Request: c.request}, false)
 }
 
-// sendHeartbeats sends heartbeats, and cancels the commands when they should be.
+// sendHeartbeats shows that the caller exists, by a name whose number increases, and cancels the
+// commands when they should be. Errors are ignored: the next call may succeed.
 func (c *Client) sendHeartbeats(ctx context.Context) {
 	canceled := c.cancel
-	for ctx.Err() == nil {
-		// Ignore errors: the next one may succeed.
-		_ = c.dir.WriteNamedHeartbeat(ctx, signal.ControlDir, c.id.orderName(beatSuffix))
+	for number := 1; ctx.Err() == nil; number++ {
+		if c.dir.WriteMark(ctx, signal.ControlDir, c.id.beatName(number)) == nil {
+			_ = c.dir.RemoveNames(ctx, signal.ControlDir, c.id.beatName(number-1))
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(c.timeouts.HeartbeatInterval):
+		case <-time.After(heartbeatInterval):
 		case <-canceled:
 			canceled = nil
-			_ = c.dir.WriteMark(ctx, signal.ControlDir, c.id.orderName(cancelSuffix))
+			_ = c.dir.WriteMark(ctx, signal.ControlDir, c.id.cancelName())
 		}
 	}
 }

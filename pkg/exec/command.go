@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -16,8 +16,7 @@ type command struct {
 	start StartFunc
 	// publish passes on output. After an error, further output is dropped. nil keeps all of it.
 	publish   func(Output) error
-	maxDelay  time.Duration // maximum delay of output before it is published
-	maxOutput int           // maximum number of bytes of output; further output is dropped
+	maxOutput int // maximum number of bytes of output; further output is dropped
 }
 
 // StartFunc is a function that starts a command with the environment of the node's children and the
@@ -28,116 +27,94 @@ type StartFunc = func(ctx context.Context, spec process.Spec) (child process.Han
 // run runs a command until it has ended, or wanted ends. It returns the output that is not published
 // yet with the exit, and a function that ends the processes that the command has left behind.
 func (c command) run(wanted context.Context) (last Output, stop func()) {
-	out := &outputBuffer{command: c, incoming: make(chan Piece), closed: make(chan struct{})}
+	out := &commandOutput{command: c}
 	c.Stdout, c.Stderr = outputStream{out, 1}, outputStream{out, 2}
 	child, stop, err := c.start(wanted, c.Spec)
 	if err != nil {
-		return Output{End: &Exit{Code: startErrorCode(err), Exit: "not started", Failed: err.Error()}}, func() {}
+		return notStarted(err), func() {}
 	}
-	rest := out.publishLoop(child.Done(), wanted.Done())
 	select {
 	case <-child.Done():
-	default:
+	case <-wanted.Done():
+		out.isClosed.Store(true)
 		stop()
 	}
 	ended := child.Exit()
-	exit := &Exit{Code: ended.ShellStatus(), Exit: ended.String(), Dropped: out.dropped.Load()}
-	return Output{Pieces: rest, End: exit}, stop
+	pieces, dropped := out.close()
+	return Output{Pieces: pieces, End: &Exit{Code: ended.ShellStatus(), Exit: ended.String(), Dropped: dropped}}, stop
 }
 
-// notStartedCode is the exit code of a command that could not be started, if the command itself is
-// not the reason.
-const notStartedCode = 125
-
-// startErrorCode returns the exit code of a command that could not be started.
-func startErrorCode(err error) int {
-	switch {
-	case errors.Is(err, process.ErrNotFound):
-		return 127
-	case errors.Is(err, process.ErrNotExecutable):
-		return 126
-	default:
-		return notStartedCode
-	}
-}
-
+// exitNotStarted is the exit in words of a command that could not be started, and notStartedCode its
+// code if the command itself is not the reason.
 const (
-	// maxPartSize is the maximum amount of output that is sent at once.
-	maxPartSize = 256 << 10
-	// minPublishDelay and maxPublishDelay are the minimum and maximum delays before output is
-	// published to a caller.
-	minPublishDelay = 20 * time.Millisecond
-	maxPublishDelay = 250 * time.Millisecond
+	exitNotStarted = "not started"
+	notStartedCode = 125
 )
 
-// outputBuffer collects a command's output. Writers block until their data is taken.
-type outputBuffer struct {
+// notStarted returns the output of a command that could not be started.
+func notStarted(err error) Output {
+	code := notStartedCode
+	switch {
+	case errors.Is(err, process.ErrNotFound):
+		code = 127
+	case errors.Is(err, process.ErrNotExecutable):
+		code = 126
+	}
+	return Output{End: &Exit{Code: code, Exit: exitNotStarted, Failed: err.Error()}}
+}
+
+// maxPartSize is the maximum amount of output that is sent at once.
+const maxPartSize = 256 << 10
+
+// commandOutput publishes a command's output, or keeps it if there is nothing to publish it. Writers
+// wait for that.
+type commandOutput struct {
 	command
-	incoming chan Piece    // unbuffered
-	closed   chan struct{} // closed when further output is dropped
-	dropped  atomic.Int64  // number of dropped bytes
+	isClosed atomic.Bool // further output is dropped
+
+	mu      sync.Mutex
+	kept    []Piece
+	size    int
+	dropped int64
 }
 
 // outputStream accepts the command's standard output (1) or standard error (2).
 type outputStream struct {
-	*outputBuffer
+	*commandOutput
 	fd int
 }
 
 // Write implements [io.Writer]. It never returns an error.
 func (s outputStream) Write(data []byte) (int, error) {
 	for chunk := range slices.Chunk(data, maxPartSize) {
-		select {
-		case s.incoming <- Piece{Stream: s.fd, Data: slices.Clone(chunk)}:
-		case <-s.closed:
-			s.dropped.Add(int64(len(chunk)))
-		}
+		s.add(Piece{Stream: s.fd, Data: chunk})
 	}
 	return len(data), nil
 }
 
-// publishLoop publishes the command's output: with a short delay at first, and a longer one the
-// longer the command runs. When the command has ended or is cancelled (unwanted), it closes the
-// output and returns what is not published yet. After an error of publish, it drops all output.
-func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}) (rest []Piece) {
-	defer close(o.closed)
-	began, total, size, failed := time.Now(), 0, 0, false
-	var due <-chan time.Time
-	flush := func() {
-		if o.publish != nil {
-			failed = failed || o.publish(Output{Pieces: rest}) != nil
-			rest, size = nil, 0
-		}
-		due = nil
+// add publishes or keeps a piece of the output, or drops it.
+func (o *commandOutput) add(piece Piece) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := len(o.kept) - 1
+	switch {
+	case o.isClosed.Load() || o.size >= o.maxOutput:
+		o.dropped += int64(len(piece.Data))
+		return
+	case o.publish != nil:
+		o.isClosed.Store(o.publish(Output{Pieces: []Piece{piece}}) != nil)
+	case last >= 0 && o.kept[last].Stream == piece.Stream:
+		o.kept[last].Data = append(o.kept[last].Data, piece.Data...)
+	default:
+		o.kept = append(o.kept, Piece{Stream: piece.Stream, Data: slices.Clone(piece.Data)})
 	}
-	for {
-		select {
-		case <-ended:
-			return rest
-		case <-unwanted:
-			return rest
-		case <-due:
-			flush()
-		case piece := <-o.incoming:
-			if size+len(piece.Data) > maxPartSize {
-				flush()
-			}
-			if failed || total >= o.maxOutput {
-				o.dropped.Add(int64(len(piece.Data)))
-				continue
-			}
-			// Collect more output for a moment before it is published.
-			if due == nil {
-				due = time.After(min(max(minPublishDelay, time.Since(began)/8), o.maxDelay))
-			}
-			total += len(piece.Data)
-			size += len(piece.Data)
-			// Merge consecutive output of one stream.
-			if last := len(rest) - 1; last >= 0 && rest[last].Stream == piece.Stream {
-				rest[last].Data = append(rest[last].Data, piece.Data...)
-			} else {
-				rest = append(rest, piece)
-			}
-		}
-	}
+	o.size += len(piece.Data)
+}
+
+// close drops further output. It returns what was kept, and the number of bytes that were dropped.
+func (o *commandOutput) close() ([]Piece, int64) {
+	o.isClosed.Store(true)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kept, o.dropped
 }

@@ -17,7 +17,7 @@
 //     secrets.
 //  3. A node publishes exec/<id>.<node>.end when its command has ended: its output, and its exit. If
 //     the job continues without the node, the head publishes that.
-//  4. The caller renames control/exec.<id>.beat.<n>, and creates control/exec.<id>.cancel to cancel
-//     the command. A node also ends commands of a caller whose heartbeat does not change.
+//  4. The caller replaces control/exec.<id>.beat.<n> by the next, and creates control/exec.<id>.cancel
+//     to cancel the command. A node also ends commands of a caller whose names do not change.
 //  5. At its end, the caller removes all of these names. The head does so for a silent caller.
 package exec

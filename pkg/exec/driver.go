@@ -38,7 +38,7 @@ type DriverInfo struct {
 func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	dir, err := n.PrivateDir()
 	own := launcher.EnvironmentOf(environ)
-	inSlurm, inherited := launcher.SlotVariables(own, d.Hosts, d.Slots), inheritedVariables(own)
+	inSlurm := launcher.SlotVariables(own, d.Hosts, d.Slots)
 	// If an mpirun does not find the host file, its error contains this name, which shows the origin
 	// of the file.
 	hostfile, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
@@ -66,9 +66,6 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	maps.Copy(set, launcher.PMIVariables(environ))
 	maps.Copy(set, inSlurm)
 	set[jobVariable], set[programVariable] = launcher.JobIdentity(own), d.Program
-	for name := range inherited {
-		set[name] = "" // set by the run that has submitted this job, so no longer valid
-	}
 	// Log what an mpirun of the driver can use.
 	if d.IsMPIRun {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)",
@@ -77,10 +74,13 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	if idle := launcher.IdleNodesHint(own); idle != "" {
 		n.Log.Warn(idle)
 	}
-	// Set the variables for the launchers, unless the user has set them.
+	// Set the variables for the launchers, unless the user has set them. Those of the run whose driver
+	// has submitted this job are not valid any more.
+	outerProgram, isNested := own(programVariable)
+	outerHosts, _ := own(HostfileVariable)
+	outer := launcherVariables(outerProgram, outerHosts, outerHosts+hydraSuffix)
 	for name, value := range launcherVariables(d.Program, hostfile, hydras) {
-		_, isSet := own(name)
-		if _, stale := inherited[name]; !isSet || stale {
+		if now, isSet := own(name); !isSet && value != "" || isSet && isNested && now == outer[name] {
 			set[name] = value
 		}
 	}
@@ -89,23 +89,6 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 
 // hydraSuffix is the suffix of the host file for Hydra.
 const hydraSuffix = ".hydra"
-
-// inheritedVariables returns the variables for launchers that this job has inherited from the run
-// that has submitted it, except those that were changed since. It returns nil if there is no such
-// run.
-func inheritedVariables(env launcher.Environment) map[string]string {
-	program, _ := env(programVariable)
-	if program == "" {
-		return nil
-	}
-	hosts, _ := env(HostfileVariable)
-	set := launcherVariables(program, hosts, hosts+hydraSuffix)
-	maps.DeleteFunc(set, func(name, value string) bool {
-		now, _ := env(name)
-		return now != value
-	})
-	return set
-}
 
 // formatHostfile returns the text of a host file, which lists each host once, with the slots of all
 // its nodes. form is the format of a line.
@@ -127,10 +110,12 @@ func formatHostfile(hosts []string, slots int, form string) string {
 // launcherVariables returns the variables that make the launchers of the MPIs start their daemons
 // by bringupd rsh. By default, each uses the launcher of the job, but an srun would wait for the
 // resources of this run. The daemons of Open MPI stay in the foreground, so that they end with
-// their agent. Open MPI reads its default host file only if the job provides no hosts.
+// their agent. Open MPI reads its default host file only if the job provides no hosts. An empty value
+// is that of a variable that is not needed.
 func launcherVariables(program, hosts, hydras string) map[string]string {
 	agent := program + " rsh"
-	set := map[string]string{
+	return map[string]string{
+		"HYDRA_HOST_FILE": hydras, "I_MPI_HYDRA_HOST_FILE": hydras,
 		"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": agent,
 		"OMPI_MCA_orte_default_hostfile": hosts, "OMPI_MCA_orte_leave_session_attached": "1",
 		"PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": agent,
@@ -139,8 +124,4 @@ func launcherVariables(program, hosts, hydras string) map[string]string {
 		"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": program,
 		"I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "rsh",
 	}
-	if hydras != "" {
-		set["HYDRA_HOST_FILE"], set["I_MPI_HYDRA_HOST_FILE"] = hydras, hydras
-	}
-	return set
 }

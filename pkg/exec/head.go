@@ -41,9 +41,8 @@ type Head struct {
 	node *Node
 	team Team
 
-	activeAgents  atomic.Int32   // number of agents being served
-	activeCallers atomic.Int32   // number of callers with a connection
-	calls         recentRequests // used by the goroutine of HandleRequests
+	activeAgents  atomic.Int32 // number of agents being served
+	activeCallers atomic.Int32 // number of callers with a connection, or whose request is being answered
 
 	mu          sync.Mutex
 	arrived     map[int]chan Conn // unbuffered, by node; guarded by mu
@@ -54,7 +53,7 @@ type Head struct {
 // NewHead returns the head's side. node is the head's own [Node]: the head also serves its agents.
 func NewHead(node *Node, team Team) *Head {
 	h := &Head{
-		Daemon: node.Daemon, node: node, team: team, calls: make(recentRequests),
+		Daemon: node.Daemon, node: node, team: team,
 		arrived: make(map[int]chan Conn), running: make(map[int][]Conn),
 	}
 	node.head = h
@@ -101,16 +100,8 @@ func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
 	if to.send(answer{Accepted: taken}) != nil || taken.UseFiles {
 		return
 	}
-	// The commands end if the caller cancels them, or has gone.
-	wanted, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		if further.Decode(&message{}) != nil {
-			_ = conn.Close()
-		}
-		cancel()
-	}()
+	wanted, done := watchPeer(ctx, conn, further)
+	defer done()
 	var nodes sync.WaitGroup
 	for i, node := range taken.Nodes {
 		nodes.Go(func() {
@@ -118,8 +109,6 @@ func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
 		})
 	}
 	nodes.Wait()
-	_ = conn.Close()
-	<-gone
 }
 
 // callerConn sends the answers of several nodes.
@@ -167,20 +156,20 @@ func (h *Head) newAnswer(id string, nodes []int, err error) (taken accepted) {
 // lostExit is the exit of a command on a lost node. Its code is that of bringupd itself.
 var lostExit = Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}
 
-// runOn runs the command of a caller on a node, and passes on its output and its exit.
+// runOn runs the command of a caller or an agent on a node, and passes on its output and its exit.
 func (h *Head) runOn(ctx, wanted context.Context, node int, m message, pass func(Output) error) {
 	if node == 0 {
-		h.node.runRequest(wanted, m.ID, *m.Request, pass)
+		h.node.runMessage(wanted, m, pass)
 		return
 	}
 	conn, err := h.requestConn(ctx, node)
 	if err == nil {
 		defer h.releaseConn(node, conn)
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-		err = writeMessage(conn, message{Request: m.Request, ID: m.ID})
+		err = writeMessage(conn, m)
 	}
 	if err != nil {
-		_ = pass(Output{End: &Exit{Code: notStartedCode, Exit: "not started", Failed: err.Error()}})
+		_ = pass(notStarted(err))
 		return
 	}
 	defer context.AfterFunc(wanted, func() { _ = writeMessage(conn, message{Cancel: true}) })()
@@ -194,30 +183,28 @@ func (h *Head) runOn(ctx, wanted context.Context, node int, m message, pass func
 func (h *Head) serveAgent(ctx context.Context, from int, agent Conn, m message, further *json.Decoder) {
 	h.activeAgents.Add(1)
 	defer h.activeAgents.Add(-1)
+	wanted, done := watchPeer(ctx, agent, further)
+	defer done()
+	ended, to := Exit{Code: NoCode}, gob.NewEncoder(agent)
+	pass := func(o Output) error {
+		if o.End != nil {
+			ended = *o.End
+			if o.End = &ended; ended.Failed != "" {
+				ended.Code = NoCode
+			}
+		}
+		return to.Encode(o)
+	}
 	node, err := FindNode(m.Host, from, h.team)
-	// The head runs the command itself.
-	if err == nil && node == 0 {
-		h.node.serveCommand(ctx, agent, message{Command: m.Command}, further)
-		return
-	}
-	// Ask the other node for a connection, and forward the request.
-	var conn Conn
-	if err == nil {
-		conn, err = h.requestConn(ctx, node)
-	}
-	if err == nil {
-		defer h.releaseConn(node, conn)
-		err = writeMessage(conn, message{Host: m.Host, Command: m.Command})
-	}
 	if err != nil {
-		refuse(agent, err)
+		_ = pass(notStarted(err))
 		return
 	}
+	h.runOn(ctx, wanted, node, message{Host: m.Host, Command: m.Command}, pass)
 	// A code above 128 means that a signal ended the command, or (255) that its exit is unknown.
-	ended := joinConns(ctx, agent, conn)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ended.Code > 128 && !slices.Contains(h.brokenHosts, m.Host) {
+	if ended.Code > 128 && ended.Exit != exitNotStarted && !slices.Contains(h.brokenHosts, m.Host) {
 		h.brokenHosts = append(h.brokenHosts, m.Host)
 	}
 }

@@ -1,19 +1,15 @@
 package exec
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -78,16 +74,13 @@ func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job re
 	ctx, cancel := context.WithTimeoutCause(ctx, ncclTimeout, fmt.Errorf("no answer within %s", ncclTimeout))
 	defer cancel()
 	request.Argv, request.Nodes = []string{request.Argv[0], NCCLFlag}, []string{memberWord(job, member)}
-	var out bytes.Buffer
-	answers, err := New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, &out, io.Discard).Execute(ctx, again)
-	for _, answer := range answers {
-		if end := answer.Exit; err == nil && (end.Failed != "" || end.Code != 0) {
-			err = errors.New(cmp.Or(end.Failed, end.Exit))
-		}
+	answers, err := askNodes(ctx, again, dir, job, request)
+	if err == nil && answers[0].problem != "" {
+		err = errors.New(answers[0].problem)
 	}
 	summary := new(ncclras.Summary)
 	if err == nil {
-		err = json.Unmarshal(out.Bytes(), summary)
+		err = json.Unmarshal(answers[0].text.Bytes(), summary)
 	}
 	if err != nil {
 		summary = &ncclras.Summary{Problem: fmt.Sprintf("cannot ask NCCL: %v", err)}

@@ -71,10 +71,11 @@ type Node struct {
 	listenOnce   sync.Once
 	socketPath   string // the socket's path; empty if it cannot be made
 
-	mu      sync.Mutex
-	stopped bool                 // no further commands of callers may start; guarded by mu
-	orders  map[requestID]*order // guarded by mu
-	pending sync.WaitGroup       // commands of callers without a published end
+	mu       sync.Mutex
+	stopped  bool                 // no further commands of callers may start; guarded by mu
+	orders   map[requestID]*order // guarded by mu
+	polledAt time.Time            // time of the latest listing of control/; guarded by mu
+	pending  sync.WaitGroup       // commands of callers without a published end
 }
 
 // NewNode returns a node without commands.
@@ -138,7 +139,9 @@ func (n *Node) handleAgent(ctx context.Context, conn net.Conn) {
 		}
 	}
 	if err != nil {
-		refuse(conn, err)
+		refused := notStarted(err)
+		refused.End.Code = NoCode
+		_ = gob.NewEncoder(conn).Encode(refused)
 		return
 	}
 	joinConns(ctx, conn, head)
@@ -168,24 +171,39 @@ func (n *Node) HandleConnRequest() {
 // serveCommand runs a command until it ends, the connection ends, a further message cancels it, or
 // ctx ends. It sends the command's output and its exit.
 func (n *Node) serveCommand(ctx context.Context, conn Conn, m message, further *json.Decoder) {
+	wanted, done := watchPeer(ctx, conn, further)
+	defer done()
+	to := gob.NewEncoder(conn)
+	n.runMessage(wanted, m, func(o Output) error { return to.Encode(o) })
+}
+
+// watchPeer returns a context that ends when the other side of a connection cancels its commands, or
+// has gone; its further output is discarded then. done closes the connection.
+func watchPeer(ctx context.Context, conn Conn, further *json.Decoder) (wanted context.Context, done func()) {
 	wanted, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		if further.Decode(&message{}) != nil {
-			_ = conn.Close() // discard further output
+			_ = conn.Close()
 		}
 		cancel()
 	}()
-	to := gob.NewEncoder(conn)
-	publish := func(o Output) error { return to.Encode(o) }
-	if m.Request != nil {
-		n.runRequest(wanted, m.ID, *m.Request, publish)
-	} else {
-		n.runRemote(wanted, m.Command, publish)
+	return wanted, func() {
+		_ = conn.Close()
+		<-gone
 	}
-	_ = conn.Close()
-	<-gone
+}
+
+// runMessage runs the command of a caller or an agent, and passes on its output and its exit.
+func (n *Node) runMessage(wanted context.Context, m message, publish func(Output) error) {
+	if m.Request == nil {
+		n.runRemote(wanted, m.Command, publish)
+		return
+	}
+	c := n.requestCommand(*m.Request)
+	c.publish, c.maxOutput = publish, math.MaxInt
+	n.runCommand(wanted, m.ID, c, publish)
 }
 
 // runRemote runs the command of an agent, and passes on its output and its exit.
@@ -201,24 +219,14 @@ func (n *Node) runRemote(wanted context.Context, line string, publish func(Outpu
 		start: n.StartRemote, maxOutput: math.MaxInt, publish: publish,
 	}.run(wanted)
 	stop()
-	if last.End.Failed != "" {
-		last.End.Code = NoCode
-	}
 	_ = publish(last) // the agent may have gone
 }
 
 // ChildName is the name of each command of a caller as a child process of its daemon.
 const ChildName = "the command"
 
-// runRequest runs the command of a caller, and passes on its output and its exit. Its arguments are
-// not logged, because they may contain secrets.
-func (n *Node) runRequest(wanted context.Context, id string, request Request, publish func(Output) error) {
-	c := n.requestCommand(request)
-	c.publish, c.maxDelay, c.maxOutput = publish, maxPublishDelay, math.MaxInt
-	n.runCommand(wanted, id, c, publish)
-}
-
-// requestCommand returns the command of a request.
+// requestCommand returns the command of a request. Its arguments are not logged, because they may
+// contain secrets.
 func (n *Node) requestCommand(request Request) command {
 	env := request.Env
 	if request.OwnProgram && n.OwnProgramEnv != nil {
@@ -234,7 +242,7 @@ func (n *Node) runCommand(wanted context.Context, id string, c command, publish 
 	n.mu.Lock()
 	if n.stopped {
 		n.mu.Unlock()
-		_ = publish(Output{End: &Exit{Code: notStartedCode, Exit: "not started", Failed: errEnding.Error()}})
+		_ = publish(notStarted(errEnding))
 		return
 	}
 	n.pending.Add(1)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,50 +40,40 @@ func (id requestID) isValid() bool {
 const (
 	callPrefix   = "call."
 	orderPrefix  = "exec."
-	cancelSuffix = "cancel"
-	beatSuffix   = "beat" // followed by a number
+	cancelSuffix = ".cancel"
+	beatSuffix   = ".beat." // followed by a number
 )
 
-// callName and orderName return the names of the request in control/: that of the caller, and that
-// of the head or, with a suffix, of the caller. endName returns the name in exec/ of a node's answer.
+// callName, orderName, cancelName and beatName return the names of the request in control/: that of the
+// caller, that of the head, that by which the caller cancels it, and those of the caller's heartbeats.
+// endName returns the name in exec/ of a node's answer.
 func (id requestID) callName() string { return callPrefix + string(id) }
 
-func (id requestID) orderName(suffix string) string {
-	return strings.TrimSuffix(orderPrefix+string(id)+"."+suffix, ".")
+func (id requestID) orderName() string { return orderPrefix + string(id) }
+
+func (id requestID) cancelName() string { return id.orderName() + cancelSuffix }
+
+func (id requestID) beatName(number int) string {
+	return id.orderName() + beatSuffix + strconv.Itoa(number)
 }
 
 func (id requestID) endName(dir *signal.Dir, node int) string {
 	return string(id) + "." + dir.NodeName(node, "end")
 }
 
-// requestNames is the set of suffixes of one request's names in a listing.
-type requestNames map[string]bool
-
-// groupByRequest groups the names of a listing with a prefix by request. Other names are ignored.
-func groupByRequest(names []string, prefix string) map[requestID]requestNames {
-	all := make(map[requestID]requestNames)
+// groupByRequest groups the names of a listing of control/ by request. Other names are ignored.
+func groupByRequest(names []string) map[requestID][]string {
+	all := make(map[requestID][]string)
 	for _, name := range names {
-		name, is := strings.CutPrefix(name, prefix)
-		digits, suffix, _ := strings.Cut(name, ".")
-		if id := requestID(digits); is && id.isValid() {
-			if all[id] == nil {
-				all[id] = make(requestNames)
+		for _, prefix := range []string{callPrefix, orderPrefix} {
+			rest, is := strings.CutPrefix(name, prefix)
+			digits, _, _ := strings.Cut(rest, ".")
+			if id := requestID(digits); is && id.isValid() {
+				all[id] = append(all[id], name)
 			}
-			all[id][suffix] = true
 		}
 	}
 	return all
-}
-
-// newestBeat returns the number of the caller's newest heartbeat, or 0 if there is none.
-func (s requestNames) newestBeat() (newest int) {
-	for suffix := range s {
-		if digits, is := strings.CutPrefix(suffix, beatSuffix+"."); is {
-			n, _ := strconv.Atoi(digits)
-			newest = max(newest, n)
-		}
-	}
-	return newest
 }
 
 // callRecord is the file of a request, written by the caller.
@@ -110,30 +99,18 @@ type endRecord struct {
 // dropped. With the last part and the overhead of JSON, it is below the size limit of records.
 const maxFileOutput = 384 << 10
 
-// recentRequests has recent requests, each with the time of the last listing that has shown it. It
-// exists because a listing may be stale, and show a request again.
-type recentRequests map[requestID]time.Time
-
-// maxListingAge is how long a client of a shared file system may show names that were removed, with
-// a large margin.
-const maxListingAge = 10 * time.Minute
-
-// addIfNew adds a request that a listing shows, and reports whether it is new. It also removes
-// requests that no listing can show any more.
-func (l recentRequests) addIfNew(id requestID, at time.Time) bool {
-	_, before := l[id]
-	l[id] = at
-	maps.DeleteFunc(l, func(_ requestID, shown time.Time) bool { return at.Sub(shown) > maxListingAge })
-	return !before
-}
-
 const (
-	// callerSilenceTimeout is how long a caller may send no heartbeat. After that its commands are
-	// ended, and after the double time its names are removed.
-	callerSilenceTimeout = 30 * time.Second
+	// heartbeatInterval is the interval of a caller's heartbeats. silenceTimeout is how long the names of
+	// a request may stay the same before its commands are ended; after the double time the head removes
+	// the names.
+	heartbeatInterval = 5 * time.Second
+	silenceTimeout    = 30 * time.Second
 	// maxCountedSilence is the maximum time between two polls that counts as silence of a caller. It is
 	// longer than any polling interval. A longer time may be the fault of the file system.
 	maxCountedSilence = 15 * time.Second
+	// maxListingAge is how long a client of a shared file system may show names that were removed, with
+	// a large margin. A request is remembered as long, and not accepted again.
+	maxListingAge = 10 * time.Minute
 	// missingCallTimeout is how long the head retries to read a request that a listing shows, but that
 	// is missing or incomplete. A request with the nonce of another attempt never becomes valid.
 	missingCallTimeout = 2 * time.Second
@@ -142,19 +119,19 @@ const (
 
 // order is a node's state of a request that files carry.
 type order struct {
-	cancel    context.CancelFunc
-	wanted    context.Context
-	isRead    bool // it is being read, or was read
-	beat      int  // number of the newest heartbeat
-	polledAt  time.Time
-	shownAt   time.Time
-	silentFor time.Duration
-	nodes     []int // that run it; empty before it is read
-	claimed   []int // lost nodes for which the head has answered
+	cancel     context.CancelFunc
+	wanted     context.Context
+	isAccepted bool     // the head answers it, or has answered it
+	isRead     bool     // it is being read, or was read
+	names      []string // the newest that a listing has shown
+	silentFor  time.Duration
+	lastShown  time.Time
+	nodes      []int // that run it; empty before it is read
+	claimed    []int // lost nodes for which the head has answered
 }
 
-// HandleOrders watches the control directory for the head's orders, and carries them out, until ctx
-// ends.
+// HandleOrders watches the control directory for requests until ctx ends: the head answers them, and
+// every node carries out the head's orders.
 func (n *Node) HandleOrders(ctx context.Context) {
 	_, _ = n.Control.FollowListings(ctx, func(l signal.Listing) bool {
 		n.followOrders(l)
@@ -167,32 +144,38 @@ func (n *Node) HandleOrders(ctx context.Context) {
 func (n *Node) followOrders(l signal.Listing) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	shown := groupByRequest(l.AllNames(), orderPrefix)
-	for id := range shown {
-		if n.orders[id] == nil {
-			o := &order{polledAt: l.PolledAt}
+	sincePoll := min(l.PolledAt.Sub(n.polledAt), maxCountedSilence)
+	n.polledAt = l.PolledAt
+	for _, o := range n.orders {
+		o.silentFor += sincePoll
+	}
+	for id, names := range groupByRequest(l.AllNames()) {
+		o := n.orders[id]
+		if o == nil {
+			o = new(order)
 			o.wanted, o.cancel = context.WithCancel(context.Background())
 			n.orders[id] = o
 		}
-	}
-	for id, o := range n.orders {
-		s := shown[id]
-		o.silentFor += min(l.PolledAt.Sub(o.polledAt), maxCountedSilence)
-		o.polledAt = l.PolledAt
-		if beat := s.newestBeat(); beat > o.beat {
-			o.beat, o.silentFor = beat, 0
+		o.lastShown = l.PolledAt
+		if slices.Sort(names); !slices.Equal(names, o.names) {
+			o.names, o.silentFor = names, 0
 		}
-		if len(s) > 0 {
-			o.shownAt = l.PolledAt
-		}
-		if s[cancelSuffix] || o.silentFor > callerSilenceTimeout {
+		if slices.Contains(names, id.cancelName()) {
 			o.cancel()
 		}
-		if s[""] && !o.isRead {
+		if slices.Contains(names, id.orderName()) && !o.isRead {
 			o.isRead = true
 			n.Go(func(ctx context.Context) { n.carryOut(ctx, id, o) })
 		}
-		if l.PolledAt.Sub(o.shownAt) > maxListingAge {
+		if n.head != nil {
+			n.head.followOrder(id, o, names)
+		}
+	}
+	for id, o := range n.orders {
+		if o.silentFor > silenceTimeout {
+			o.cancel()
+		}
+		if l.PolledAt.Sub(o.lastShown) > maxListingAge {
 			delete(n.orders, id)
 		}
 	}
@@ -203,7 +186,7 @@ func (n *Node) followOrders(l signal.Listing) {
 func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 	var r orderRecord
 	reading, cancel := n.withFileTimeout(ctx)
-	err := n.Dir.ReadRecord(reading, signal.ControlDir, id.orderName(""), &r)
+	err := n.Dir.ReadRecord(reading, signal.ControlDir, id.orderName(), &r)
 	cancel()
 	n.mu.Lock()
 	o.nodes, o.isRead = r.members(), !errors.Is(err, errDeadline)
@@ -219,7 +202,7 @@ func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 	defer stop()
 	defer context.AfterFunc(o.wanted, stop)()
 	c := n.requestCommand(r.Request)
-	c.maxDelay, c.maxOutput = time.Hour, maxFileOutput
+	c.maxOutput = maxFileOutput
 	n.runCommand(wanted, string(id), c, func(last Output) error {
 		ctx, cancel := n.withFileTimeout(ctx)
 		defer cancel()
@@ -233,26 +216,42 @@ func (n *Node) carryOut(ctx context.Context, id requestID, o *order) {
 func (h *Head) IsBusy() bool {
 	h.node.mu.Lock()
 	defer h.node.mu.Unlock()
-	isLive := func(o *order) bool { return o.shownAt.Equal(o.polledAt) && o.silentFor <= callerSilenceTimeout }
-	return h.activeCallers.Load() > 0 || slices.ContainsFunc(slices.Collect(maps.Values(h.node.orders)), isLive)
+	for _, o := range h.node.orders {
+		if o.lastShown.Equal(h.node.polledAt) && o.silentFor <= silenceTimeout {
+			return true
+		}
+	}
+	return h.activeCallers.Load() > 0
 }
 
-// HandleRequests handles requests that files carry until ctx ends.
-func (h *Head) HandleRequests(ctx context.Context) {
-	_, _ = h.Control.FollowListings(ctx, func(l signal.Listing) bool {
-		for id := range groupByRequest(l.AllNames(), callPrefix) {
-			if h.calls.addIfNew(id, l.PolledAt) {
-				h.activeCallers.Add(1)
-				h.Go(func(ctx context.Context) {
-					defer h.activeCallers.Add(-1)
-					h.answerCall(ctx, id)
-				})
-			}
+// followOrder answers a new request, answers for lost nodes, because the job continues without them,
+// and removes the names of a silent caller.
+func (h *Head) followOrder(id requestID, o *order, names []string) {
+	if slices.Contains(names, id.callName()) && !o.isAccepted {
+		o.isAccepted = true
+		h.activeCallers.Add(1)
+		h.Go(func(ctx context.Context) {
+			defer h.activeCallers.Add(-1)
+			h.answerCall(ctx, id)
+		})
+	}
+	if o.silentFor > 2*silenceTimeout {
+		h.Go(func(ctx context.Context) { h.removeNames(ctx, id, names) })
+		return
+	}
+	for _, node := range h.team.AbsentNodes() {
+		if !slices.Contains(o.nodes, node) || slices.Contains(o.claimed, node) {
+			continue
 		}
-		h.node.followOrders(l)
-		h.followCallers(groupByRequest(l.AllNames(), orderPrefix))
-		return false
-	})
+		o.claimed = append(o.claimed, node)
+		h.Go(func(ctx context.Context) {
+			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node),
+				&endRecord{Output: Output{End: &lostExit}})
+			if !errors.Is(err, signal.ErrAlreadyPublished) {
+				h.LogWriteError(err)
+			}
+		})
+	}
 }
 
 // answerCall reads a request, and publishes the nodes that run it, or the reason for a refusal.
@@ -272,7 +271,7 @@ func (h *Head) answerCall(ctx context.Context, id requestID) {
 	}
 	ctx, cancel := h.withFileTimeout(ctx)
 	defer cancel()
-	h.LogWriteError(h.Dir.PublishRecord(ctx, signal.ControlDir, id.orderName(""), r, false))
+	h.LogWriteError(h.Dir.PublishRecord(ctx, signal.ControlDir, id.orderName(), r, false))
 	h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.callName()))
 	h.Control.NotifyChange()
 	for _, node := range r.members() {
@@ -300,39 +299,8 @@ func (h *Head) readCall(ctx context.Context, id requestID) (Request, error) {
 	}
 }
 
-// followCallers answers for lost nodes, because the job continues without them, and removes the
-// names of silent callers.
-func (h *Head) followCallers(shown map[requestID]requestNames) {
-	h.node.mu.Lock()
-	defer h.node.mu.Unlock()
-	for id, s := range shown {
-		o := h.node.orders[id]
-		if o.silentFor > 2*callerSilenceTimeout {
-			h.Go(func(ctx context.Context) { h.removeNames(ctx, id, s) })
-			continue
-		}
-		for _, node := range h.team.AbsentNodes() {
-			if !slices.Contains(o.nodes, node) || slices.Contains(o.claimed, node) {
-				continue
-			}
-			o.claimed = append(o.claimed, node)
-			h.Go(func(ctx context.Context) {
-				err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node),
-					&endRecord{Output: Output{End: &lostExit}})
-				if !errors.Is(err, signal.ErrAlreadyPublished) {
-					h.LogWriteError(err)
-				}
-			})
-		}
-	}
-}
-
-// removeNames removes the names of a request, of which s has those in control/.
-func (h *Head) removeNames(ctx context.Context, id requestID, s requestNames) {
-	var names []string
-	for suffix := range s {
-		names = append(names, id.orderName(suffix))
-	}
+// removeNames removes the names of a request, of which names are in control/.
+func (h *Head) removeNames(ctx context.Context, id requestID, names []string) {
 	h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, names...))
 	if ends, err := h.Dir.ListOwnedNames(ctx, signal.ExecDir); err == nil {
 		ends = slices.DeleteFunc(ends, func(name string) bool { return !strings.HasPrefix(name, string(id)+".") })
@@ -342,7 +310,7 @@ func (h *Head) removeNames(ctx context.Context, id requestID, s requestNames) {
 
 // RemoveOrders removes the remaining orders from the control directory at the end of the run.
 func (h *Head) RemoveOrders(ctx context.Context) {
-	for id := range groupByRequest(h.Control.LastListing().AllNames(), orderPrefix) {
-		h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.orderName("")))
+	for id := range groupByRequest(h.Control.LastListing().AllNames()) {
+		h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.orderName()))
 	}
 }

@@ -127,11 +127,6 @@ func (a accepted) members() (members []int) {
 	return members
 }
 
-// refuse sends the reason why no command runs to an agent.
-func refuse(conn io.Writer, err error) {
-	_ = gob.NewEncoder(conn).Encode(Output{End: &Exit{Code: NoCode, Failed: err.Error()}})
-}
-
 // receiveOutput passes on a command's output, which is a stream of gobs, until its exit arrives.
 func receiveOutput(conn io.Reader, pass func(Output)) (Exit, error) {
 	for from := gob.NewDecoder(conn); ; {
@@ -146,17 +141,15 @@ func receiveOutput(conn io.Reader, pass func(Output)) (Exit, error) {
 	}
 }
 
-// joinConns forwards what a node sends to an agent, until either side has gone or ctx ends. It
-// returns the exit of the command, with NoCode if it has not arrived.
-func joinConns(ctx context.Context, agent, node Conn) Exit {
+// joinConns forwards what the head sends to an agent, until either side has gone or ctx ends.
+func joinConns(ctx context.Context, agent, head Conn) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	defer agent.Close()
-	defer context.AfterFunc(ctx, func() { _ = node.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = head.Close() })()
 	both.Go(func() {
 		_, _ = io.Copy(io.Discard, agent) // returns at the end: the agent sends no data
-		_ = node.Close()
+		_ = head.Close()
 	})
-	ended, _ := receiveOutput(io.TeeReader(node, agent), func(Output) {})
-	return ended
+	_, _ = io.Copy(agent, head)
 }

@@ -98,15 +98,15 @@ func TestBeatAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 3 {
-		if err := d.WriteNamedHeartbeat(within(t), ExecDir, "caller.beat"); err != nil {
+		if err := d.WriteHeartbeat(within(t), ExecDir, record.StateHeartbeat); err != nil {
 			t.Fatal(err)
 		}
 		shown, err := d.ListOwnedNames(within(t), ExecDir)
-		if want := fmt.Sprintf("caller.beat.%06d", n+1); err != nil || !slices.Equal(shown, []string{want}) {
+		if want := fmt.Sprintf("0000.beat.%06d", n+1); err != nil || !slices.Equal(shown, []string{want}) {
 			t.Fatalf("beat %d: %v, %v", n+1, shown, err)
 		}
 	}
-	if err := d.RemoveNames(within(t), ExecDir, "caller.beat.000003", "caller.beat.000009"); err != nil {
+	if err := d.RemoveNames(within(t), ExecDir, "0000.beat.000003", "0000.beat.000009"); err != nil {
 		t.Error(err)
 	}
 	if left := names(t, filepath.Join(d.Path(), ExecDir)); len(left) > 0 {

@@ -439,17 +439,12 @@ func newHeartbeatCount() heartbeatCount {
 	return p
 }
 
-// WriteHeartbeat writes the next heartbeat of this node as state: see WriteNamedHeartbeat.
-func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
-	return d.WriteNamedHeartbeat(ctx, sub, NodeName(d.nodeIndex, d.size, state))
-}
-
-// WriteNamedHeartbeat writes the next heartbeat, a name and a number, in the subdirectory sub: it
-// renames the last one to increase the number, so that a heartbeat is one call and leaves one name.
+// WriteHeartbeat writes the next heartbeat of this node, a name and a number, in the subdirectory sub:
+// it renames the last one to increase the number, so that a heartbeat is one call and leaves one name.
 // A Dir has one sequence of heartbeats; ForNode returns a Dir with another one. Concurrent
 // heartbeats wait for each other.
-func (d *Dir) WriteNamedHeartbeat(ctx context.Context, sub, name string) error {
-	path := filepath.Join(d.path, sub, name)
+func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
+	path := filepath.Join(d.path, sub, NodeName(d.nodeIndex, d.size, state))
 	var newest int64
 	turn := d.heartbeats
 	if ctx.Err() != nil {
