@@ -319,6 +319,7 @@ func (s *supervisor) inspectNewest(ctx context.Context) nextMove {
 		if err != nil {
 			return nextMove{actionBegin, begun.Attempt}
 		}
+		s.lastResult = &result
 		state.next, state.succeeded = result.NextAttempt, hasSucceeded(&result)
 	}
 	return chooseMove(state, s.minAttempt, s.relaunches)

@@ -328,6 +328,20 @@ func TestToldAfterTheDecision(t *testing.T) {
 	})
 }
 
+// TestNextAttemptHasEnded verifies that a worker that comes too late for the next attempt, which has
+// gone on without it, ends with the code of that attempt.
+func TestNextAttemptHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, func(w *world, cfg deps.Config) lifecycle.Exit {
+			w.make(0, 1)
+			_ = w.make(1, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			return lost(cfg, 1)
+		})
+		w.live(0)
+		w.expectTaken("0 at 0s")
+	})
+}
+
 // TestStartedAnew verifies that restarted daemons find their attempt.
 func TestStartedAnew(t *testing.T) {
 	other := twin.Start(t)
