@@ -76,7 +76,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 		t.Run("exit "+code, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.setenv("EXIT_WITH", code)
-			bed.setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "1s", "42": "failure"}[code])
+			bed.setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "end", "42": "failure"}[code])
 			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
 			// Ray's sockets would not fit below a path of this length, on the nodes' own disk.
 			temp := filepath.Join(bed.Bin(), strings.Repeat("t", 60))

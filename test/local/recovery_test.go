@@ -158,7 +158,7 @@ done
 		t.Errorf("the slowest is %+v", slow)
 	}
 	report, err := exec.Command(jobtest.Bringupd, "report", j.Path(), "--format=json").CombinedOutput()
-	for _, want := range []string{`"name": "goodput"`, `"name": "lost before attempt 2"`, `"value": "rank 0`} {
+	for _, want := range []string{`"name": "goodput"`, `"name": "lost"`, `"value": "rank 0`} {
 		if err != nil || !strings.Contains(string(report), want) {
 			t.Errorf("the report has no %q (%v):\n%s", want, err, report)
 		}
