@@ -21,8 +21,8 @@ type removal struct {
 // The kinds of removals that are not flags of a subcommand.
 const (
 	removedSubcommand = "subcommand"
-	removedCheck      = "id"     // of a check
-	removedFormat     = "format" // of a report
+	removedCheck      = "id"     // a check goes
+	removedFormat     = "format" // a format of reports goes
 )
 
 const (
@@ -84,7 +84,7 @@ var removals = []removal{
 	{removedFormat, "chrome-trace", "", "the page has the timeline, and --format=json its times"},
 
 	{removedCheck, "monitor.dcgm monitor.gpud net.pairs net.pairs_ib active.gpu_copy active.gpu_peer " +
-		"active.gpu_math host.history host.kernel gpu.clocks gpu.pcie gpu.persistence gpu.ecc_corr gpu.env " +
+		"active.gpu_math host.history host.kernel net.ib_err gpu.clocks gpu.pcie gpu.persistence gpu.ecc_corr gpu.env " +
 		"cuda.peers x.pcie x.power_limit x.app_clocks x.persistence x.ecc x.gpu_idle", "", useActiveCheck},
 }
 
