@@ -21,7 +21,7 @@ type options struct {
 	cfg        config.Config // values that need no resolution
 	framework  string
 	configFile string            // the configuration file
-	shared     framework.Options // of all frameworks
+	shared     framework.Options // all frameworks'
 	frameworks []framework.Factory
 	checks     check.Config
 	onFailure  string

@@ -113,7 +113,7 @@ type Timeouts struct {
 	// StopGrace is the same for services and sandboxes, which end after the driver. At most half of
 	// health.FinalTermTimeout is left for the driver then.
 	StopGrace time.Duration
-	Deadline  time.Duration // of the whole job, from the start of its head; 0: none
+	Deadline  time.Duration // the whole job's, from the start of its head; 0: none
 }
 
 // DefaultTimeouts returns the default timeouts, which --help shows. The grace periods add up to

@@ -51,7 +51,7 @@ func readConfig(path string, read FileReader, all List, blocks []Block) (driver 
 
 func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {
 	seen := make(map[string]int)
-	var problems []string // of all blocks
+	var problems []string // all blocks'
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], resolveAlias(top.Content[i+1])
 		at := fmt.Sprintf("%s:%d", path, key.Line)

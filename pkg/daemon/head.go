@@ -36,7 +36,7 @@ type head struct {
 
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.
 type runningParts struct {
-	cluster      framework.Cluster // of the framework, once its service has been described
+	cluster      framework.Cluster // the framework's, once its service has been described
 	driver       process.Handle    // nil before it runs
 	world        *world.Head       // nil if there are no ranks
 	roles        *instances.Head   // nil if there are no roles

@@ -82,8 +82,8 @@ const NoCode = 255
 type message struct {
 	Host          string   `json:"host,omitempty"`           // the name that an agent gives
 	Command       string   `json:"command,omitempty"`        // an agent's command line for the shell
-	Request       *Request `json:"request,omitempty"`        // of a caller
-	ID            string   `json:"id,omitempty"`             // of the request
+	Request       *Request `json:"request,omitempty"`        // a caller's
+	ID            string   `json:"id,omitempty"`             // the request's
 	AwaitsCommand bool     `json:"awaits_command,omitempty"` // a node opens the connection to receive a command
 	Cancel        bool     `json:"cancel,omitempty"`
 }

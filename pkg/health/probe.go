@@ -37,7 +37,7 @@ type Probe struct {
 	port    int                             // 0 if it uses no port
 	tryOnce func(ctx context.Context) error `digest:"-"` // derived from text
 	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
-	command *probeCommand                   `digest:"-"` // of an exec probe; otherwise nil
+	command *probeCommand                   `digest:"-"` // an exec probe's; otherwise nil
 	secrets []string                        `digest:"-"` // that no error shows
 }
 

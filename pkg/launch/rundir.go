@@ -18,7 +18,7 @@ import (
 type RunDir struct {
 	Path  string
 	Host  string   // this host
-	Hosts []string // of the nodes
+	Hosts []string // the nodes'
 }
 
 // Exists reports whether the run directory exists, as far as this can be determined within a time.

@@ -36,7 +36,7 @@ type secureConn struct {
 
 	decrypter *noise.CipherState
 	header    [recordHeaderSize]byte
-	buffer    *[maxRecord]byte // of the present record; nil if there is none
+	buffer    *[maxRecord]byte // the present record's; nil if there is none
 	plaintext []byte           // decrypted data in the buffer that Read has not returned yet
 	readErr   error            // errForged after a record that cannot be decrypted
 

@@ -15,7 +15,7 @@ import (
 
 // RankSpec describes how to start one rank.
 type RankSpec struct {
-	Name         string // of the child
+	Name         string // the child's
 	Argv         []string
 	Dir          string // working directory; empty for the daemon's
 	Env          []string
@@ -36,7 +36,7 @@ type RankSpec struct {
 
 // RankProgram is the program of a rank, before it gets what a rank of its world needs.
 type RankProgram struct {
-	Name     string // of the child
+	Name     string // the child's
 	Argv     []string
 	BaseEnv  []string // environment on which that of the rank is based
 	Affinity affinity.Affinity

@@ -154,7 +154,7 @@ const StopSignalNone = "none"
 // Defaults of a role.
 const (
 	DefaultReadyTimeout  = 30 * time.Minute
-	DefaultTimeout       = 10 * time.Minute // of a oneshot role
+	DefaultTimeout       = 10 * time.Minute // a oneshot role's
 	DefaultAliveAfter    = time.Minute
 	DefaultRestartWindow = 10 * time.Minute
 	DefaultMinBackoff    = time.Second

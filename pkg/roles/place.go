@@ -40,8 +40,8 @@ const maxProcesses = 4096
 // planner makes one plan.
 type planner struct {
 	*Plan
-	indexes map[string]int // of the roles, by name
-	claimed []bool         // of the places
+	indexes map[string]int // the roles', by name
+	claimed []bool         // the places'
 	// processes has those of each place, in the order of roles and instances.
 	processes [][]placedProcess
 }

@@ -127,7 +127,7 @@ type Children struct {
 
 // childTraits are properties of a child that do not follow from its name.
 type childTraits struct {
-	logName       string // of its log file; empty if it follows from the name
+	logName       string // its log file's; empty if it follows from the name
 	isUserProgram bool   // it is a program of the user, besides the driver and ranks
 	socket        string // see [Children.SetSocket]
 	needsNoGrace  bool   // it is killed without a grace period

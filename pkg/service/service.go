@@ -38,7 +38,7 @@ type Program struct {
 	// Stop ends the process if it is not ready in time; nil: by SIGTERM, with the grace period of the
 	// node.
 	Stop   func(child process.Handle) process.Exit
-	Kind   health.Kind   // of its failures
+	Kind   health.Kind   // its failures'
 	Within time.Duration // time limit for its readiness
 	MayEnd bool          // an end with 0 is no failure
 	// AwaitsPorts reports that a start waits while another user has a port of the program, and is repeated

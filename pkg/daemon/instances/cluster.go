@@ -20,7 +20,7 @@ import (
 type cluster struct {
 	framework.Cluster // its head is the first node, as another node describes it
 
-	service *framework.Service // of the head
+	service *framework.Service // the head's
 }
 
 func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan,

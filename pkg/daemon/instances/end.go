@@ -57,7 +57,7 @@ const endSlack = 10 * time.Second
 func (h *Head) StopInOrder(ctx context.Context) {
 	for i, level := range h.endLevels {
 		var grace time.Duration
-		var states []*instanceState // of the level
+		var states []*instanceState // the level's
 		for _, name := range level {
 			role := h.cfg.Plan.FindRole(name)
 			grace = max(grace, role.Stop.Grace)

@@ -49,11 +49,11 @@ type Head struct {
 	spares     []roles.NodeFacts        // that are left; guarded by mu
 	vacancies  []*vacancy               // places that spares are about to take; guarded by mu
 	plan       *roles.PlanRecord        // the newest; guarded by mu
-	number     int                      // of the newest plan; guarded by mu
+	number     int                      // the newest plan's; guarded by mu
 	instances  []*instanceState         // by number; guarded by mu
 	gateOpen   bool                     // guarded by mu
 	tolerated  []toleratedExit          // guarded by mu
-	failures   map[string]*roleFailures // of each role; guarded by mu
+	failures   map[string]*roleFailures // each role's; guarded by mu
 	live       liveList                 // guarded by mu
 	lists      listNumber
 	isPlanning bool          // a plan is being published; guarded by mu

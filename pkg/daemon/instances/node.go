@@ -36,12 +36,12 @@ type NodeConfig struct {
 	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
 	// own.
 	Step string
-	Name string // of this node, for messages
+	Name string // this node's, for messages
 	Host Host   // gives the processes what they get from their node
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
-	Ports      *PortBlock                     // of this node; nil if nothing keeps its ports
+	Ports      *PortBlock                     // this node's; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
 	// CPUTimes returns the processor times of process trees; nil: as /proc says.
 	CPUTimes func(children []int) (map[int]time.Duration, error)

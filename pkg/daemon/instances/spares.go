@@ -26,7 +26,7 @@ type vacancy struct {
 
 // nodeLoss is what follows from the loss of several daemons at once.
 type nodeLoss struct {
-	members   []int                    // of the lost daemons
+	members   []int                    // the lost daemons'
 	spares    []roles.NodeFacts        // that are left
 	vacancies []*vacancy               // new ones
 	parts     map[*instanceState][]int // lost nodes of each instance

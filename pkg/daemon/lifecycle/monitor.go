@@ -24,7 +24,7 @@ type Monitor struct {
 	Times     config.Timeouts
 	Timing    health.HeartbeatTiming
 	Links     *health.Links // nil if this daemon has no peer link
-	Name      func() string // of this node, for messages
+	Name      func() string // this node's, for messages
 	Address   func() (launcher.NodeAddress, error)
 	IsStandby func() bool // this node has no part in the running job
 }

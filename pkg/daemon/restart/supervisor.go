@@ -73,7 +73,7 @@ type supervisor struct {
 	hasStarted    bool           // in this process
 	minAttempt    int            // the minimum number of the next attempt
 	failureStreak int            // number of consecutive early failures in this process
-	lastResult    *record.Result // of the newest finished attempt; nil if there is none
+	lastResult    *record.Result // the newest finished attempt's; nil if there is none
 	headLost      bool           // the head was lost in it
 	// its end, if this daemon has written the result in place of the head; otherwise nil
 	claimed   *lifecycle.Outcome
@@ -473,7 +473,7 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 // awaitDirectory waits for the directory of an attempt, not long after the loss of a head that
 // nothing restarts.
 func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
-	within := s.cfg.Times.Join + config.MaxBackoff + s.cfg.Times.DriverGrace // of the previous attempt
+	within := s.cfg.Times.Join + config.MaxBackoff + s.cfg.Times.DriverGrace // the previous attempt's
 	if s.headLost && !s.relaunches {
 		within = min(within, s.cfg.Times.DaemonReturnTimeout()+minBackoff)
 	}

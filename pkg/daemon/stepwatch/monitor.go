@@ -62,7 +62,7 @@ type Monitor struct {
 	first   chan struct{} // closed at the first step
 
 	mu        sync.Mutex
-	own       ownSteps                  // of this node
+	own       ownSteps                  // this node's
 	processes map[string]Process        // of instances, by the name of the child
 	worlds    func(instance int) string // returns the name of an instance; nil without roles
 	job       jobSteps                  // used only on the head
@@ -71,7 +71,7 @@ type Monitor struct {
 	publishing sync.Mutex            // guards the following fields
 	published  map[int]publishedName // the names of this node's steps, by instance
 	number     int                   // of the next record of the job's progress
-	lastState  publishedState        // of the last one
+	lastState  publishedState        // the last one's
 }
 
 // publishedName is the name of a step in the run directory. uncertain is the name that has replaced

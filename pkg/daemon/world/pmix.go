@@ -30,8 +30,8 @@ type PMIxStartup struct {
 // PMIxConfig configures a PMIx server of a node.
 type PMIxConfig struct {
 	*deps.Config
-	Argv         []string // of the ranks
-	Environ      []string // of the ranks
+	Argv         []string // the ranks'
+	Environ      []string // the ranks'
 	Host         string   // name of the node for MPI; empty for that of a world on all nodes
 	ServerNumber int      // unique among the servers of the node's run
 	// PrivateDir returns a directory that only this user can access, in which the server creates its

@@ -23,7 +23,7 @@ const maxStarts = 3
 
 // Cluster runs a Dask cluster: its scheduler on the head, and a worker on every node.
 type Cluster struct {
-	Port          int      // of the scheduler; 0: a free one
+	Port          int      // the scheduler's; 0: a free one
 	Auth          string   // accepted clients: see [framework.Options]
 	DedicatedHead bool     // the head's node has no worker
 	SchedulerArgs []string // additional arguments for dask scheduler

@@ -20,7 +20,7 @@ type tableEntry struct {
 	Name        string // the value of --node-name
 	Host        string
 	Address     string
-	Port        int // of the raylet
+	Port        int // the raylet's
 	Alive       bool
 	Resources   map[string]float64
 	DeathReason string // empty for live nodes

@@ -20,7 +20,7 @@ var startScript string
 
 // startOrder has the instructions for startScript.
 type startOrder struct {
-	Args []string `json:"args"` // of the ray command
+	Args []string `json:"args"` // the ray command's
 	// SkippedMethods are methods of Ray's Node whose processes are not needed, and DeferredMethods
 	// those whose processes the node does not wait for. Methods that a version of Ray does not have
 	// are ignored.

@@ -44,10 +44,10 @@ type flightDump struct {
 // collective is a collective that a rank has entered.
 type collective struct {
 	group       string // name of the process group, which is the same on all its ranks
-	description string // of the group, such as default_pg
+	description string // the group's, such as default_pg
 	sequence    int64  // number of the collective in its group
 	name        string // such as nccl:all_reduce
-	sizes       string // of the inputs, such as [8, 4]
+	sizes       string // the inputs', such as [8, 4]
 	createdAt   int64  // nanoseconds since 1970, by the clock of the node
 	completed   bool
 	caller      string // the innermost line outside of torch, such as train.py:10; empty if unknown

@@ -110,7 +110,7 @@ func contentSecurityPolicy(script []byte) string {
 // Heights in pixels.
 const (
 	rowHeight   = 24 // of a row with one phase at a time, as in the page's CSS
-	rowPadding  = 8  // of a higher row, above and below its phases together
+	rowPadding  = 8  // a higher row's, above and below its phases together
 	trackHeight = 14 // of each of several phases at the same time
 	// maxHighRows is the number of rows up to which all rows are as high as their phases need. The
 	// head's row always is.

@@ -53,12 +53,12 @@ func Await(
 
 // Observer reads the status of one run repeatedly. It is not safe for concurrent use.
 type Observer struct {
-	Path    string // of the run directory
+	Path    string // the run directory's
 	Verbose bool   // include all nodes
 
 	lastSeen     string        // the variable part of a live run at the last poll
 	changedAt    time.Time     // when that changed last, by this machine's clock
-	pollDuration time.Duration // of the last poll
+	pollDuration time.Duration // the last poll's
 }
 
 // ReadStatus reads the status of the run.

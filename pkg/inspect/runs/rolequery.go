@@ -43,7 +43,7 @@ func (f EndpointFormat) Of(e roles.Endpoint) string {
 
 // RoleQuery is a question about the roles of a run.
 type RoleQuery struct {
-	Path   string         // of the run directory
+	Path   string         // the run directory's
 	Role   string         // name of the only role that is shown; empty: all
 	Format EndpointFormat // of endpoints; empty: none
 	AsJSON bool

@@ -109,7 +109,7 @@ func (p *PlacedRoles) Primaries() (names []string) {
 type RoleFiles struct {
 	Control, Nodes *signal.DirSnapshot
 	Size           int    // number of nodes of the run
-	Nonce          string // of the attempt; empty: any
+	Nonce          string // the attempt's; empty: any
 }
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].

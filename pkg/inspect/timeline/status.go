@@ -362,7 +362,7 @@ func (v *statusView) timeToGate() time.Duration {
 		return result.TimeToGate
 	case v.run.Control.TimeToGate > 0 || result != nil || opened.IsZero() || v.start.IsZero():
 		return v.run.Control.TimeToGate
-	default: // of an older head, or on a full file system
+	default: // the record is an older head's, or the file system is full
 		return max(0, opened.Sub(v.start))
 	}
 }

@@ -50,7 +50,7 @@ func (p RunSnapshot) DescribeSteps() (text string, areBehind bool) {
 // reportingRanks returns the running ranks that report steps, the slowest first, and the number of
 // all running ranks of their worlds: the ranks of other instances need not report steps.
 func (p RunSnapshot) reportingRanks() (running int, reporting []ChildReport) {
-	kinds := make(map[string]int) // of the running ranks
+	kinds := make(map[string]int) // the running ranks'
 	for _, s := range p.Reports {
 		kind, rank := s.splitName()
 		if rank < 0 || s.Ended != "" {

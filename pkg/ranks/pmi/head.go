@@ -35,7 +35,7 @@ type operation struct {
 	Entries []Entry       `json:"entries,omitempty"`
 	Keys    []string      `json:"keys,omitempty"`
 	Wait    bool          `json:"wait,omitempty"`
-	Timeout time.Duration `json:"timeout,omitempty"` // of a wait; 0: none
+	Timeout time.Duration `json:"timeout,omitempty"` // a wait's; 0: none
 	Proc    ProcID        `json:"proc,omitzero"`
 	Event   *Event        `json:"event,omitempty"`
 	Spawn   *SpawnRequest `json:"spawn,omitempty"`

@@ -230,7 +230,7 @@ func (c *Client) exchange(ctx context.Context, ask Request, on func(Response) (m
 	}
 	for err == nil {
 		var answer Response
-		if err = c.responses.Decode(&answer); err != nil || answer.ID != ask.ID { // of an earlier watch
+		if err = c.responses.Decode(&answer); err != nil || answer.ID != ask.ID { // it answers an earlier watch
 			continue
 		}
 		if answer.Error != "" {

@@ -82,7 +82,7 @@ type nodeEntry [][]namePart
 type namePart struct {
 	text      string
 	low, high uint64
-	width     int // of the numbers; 0: plain text
+	width     int // the numbers'; 0: plain text
 }
 
 func parseEntry(text string) (entry nodeEntry, err error) {

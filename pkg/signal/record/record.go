@@ -61,7 +61,7 @@ type Job struct {
 	Run            string   `json:"run"`             // the run directory's name
 	Key            string   `json:"key"`             // digest of facts that all nodes of the launch share
 	Size           int      `json:"size"`            // number of nodes
-	ConfigDigest   string   `json:"config_digest"`   // of the configuration, the same on all nodes
+	ConfigDigest   string   `json:"config_digest"`   // the configuration's, the same on all nodes
 	Addresses      []string `json:"addresses"`       // the head's addresses, best first
 	ProgramVersion string   `json:"program_version"` // version of the head's bringupd
 	PID            int      `json:"pid"`

@@ -42,7 +42,7 @@ const (
 	PhaseHead    Phase = "head"    // the head's service starts
 	PhaseWorkers Phase = "workers" // the workers' services start
 	PhaseGate    Phase = "gate"
-	PhaseStandby Phase = "stand-by" // of a spare node
+	PhaseStandby Phase = "stand-by" // a spare node's
 	PhaseDriver  Phase = "driver"
 	PhaseEnd     Phase = "drain"
 )
