@@ -353,7 +353,8 @@ func (j *job) see(srun int, codes []int, before []traces, t *testing.T) seen {
 
 // story returns all information that helps to find out what went wrong.
 func (j *job) story(o seen) string {
-	return fmt.Sprintf("seed %d: %s\n%s\nagain: go test -tags testbed ./test/chaos -v -run TestChaos -seed=%d -share=%s -nodes=%d -lifeline=%s\n"+
+	return fmt.Sprintf("seed %d: %s\n%s\nagain: go test -tags testbed ./test/chaos -v -run "+
+		"TestChaos -seed=%d -share=%s -nodes=%d -lifeline=%s\n"+
 		"expected: %s\nseen: %s\nwhat was done:\n%s\n\nstdout: %s\nstderr: %s\n%s",
 		j.s.Seed, summary(j.s), j.s, j.s.Seed, *shareFlag, j.size, *lifelineFlag,
 		j.e, o, strings.Join(j.events, "\n"), &j.stdout, &j.stderr, runStory(j.logs))

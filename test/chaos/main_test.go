@@ -68,7 +68,8 @@ func TestChaos(t *testing.T) {
 	}
 	if *nodesFlag < 2 || *lanesFlag < 1 || count < 1 ||
 		!slices.Contains([]string{"", "on", "off"}, *lifelineFlag) {
-		t.Fatalf("cannot go through %d schedules in %d lanes of %d nodes, -lifeline=%s: give 2 nodes or more, and on, off or nothing",
+		t.Fatalf("cannot go through %d schedules in %d lanes of %d nodes, -lifeline=%s: give 2 "+
+			"nodes or more, and on, off or nothing",
 			count, *lanesFlag, *nodesFlag, *lifelineFlag)
 	}
 	a := newArena(t, min(*lanesFlag, count))

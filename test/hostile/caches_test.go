@@ -3,7 +3,6 @@ package hostile
 import (
 	"os"
 	"testing"
-	"time"
 )
 
 // TestNegative checks that a mount caches a missing name, but not in listings.
@@ -27,23 +26,6 @@ func TestNegative(t *testing.T) {
 	has(t, b.path("late"), "others")
 }
 
-// TestNegativeEnds checks that a cached missing name expires.
-func TestNegativeEnds(t *testing.T) {
-	const short = 50 * time.Millisecond
-	a, b, _ := two(t, Knobs{Negative: short})
-	begin := time.Now()
-	_, err := os.Stat(a.path("late"))
-	fails(t, "a name before it is there", err, os.ErrNotExist)
-	put(t, b.path("late"), "words")
-	until(t, "the name is found", func() bool {
-		_, err := os.Stat(a.path("late"))
-		return err == nil
-	})
-	if took := time.Since(begin); took < short {
-		t.Errorf("it was found after %s", took)
-	}
-}
-
 // TestListing checks that a mount caches a directory's listing, with its own changes.
 func TestListing(t *testing.T) {
 	a, b, _ := two(t, Knobs{Listing: long})
@@ -59,45 +41,4 @@ func TestListing(t *testing.T) {
 	lists(t, a.path("two"))
 	set(t, a, Knobs{})
 	lists(t, a.at, "own", "two")
-}
-
-// TestListingEnds checks that a cached listing expires.
-func TestListingEnds(t *testing.T) {
-	const short = 50 * time.Millisecond
-	a, b, _ := two(t, Knobs{Listing: short})
-	begin := time.Now()
-	lists(t, a.at)
-	put(t, b.path("one"), "")
-	until(t, "the name is listed", func() bool {
-		entries, err := os.ReadDir(a.at)
-		return err == nil && len(entries) == 1
-	})
-	if took := time.Since(begin); took < short {
-		t.Errorf("it was listed after %s", took)
-	}
-}
-
-// TestAttributes checks that a mount caches the attributes of a file.
-func TestAttributes(t *testing.T) {
-	a, b, _ := two(t, Knobs{Attributes: long})
-	put(t, b.path("file"), "words")
-	size := func(m *Mount) int64 {
-		info, err := os.Stat(m.path("file"))
-		ok(t, err)
-		return info.Size()
-	}
-	if got := size(a); got != 5 {
-		t.Fatalf("it has %d bytes", got)
-	}
-	put(t, b.path("file"), "more words")
-	if got := size(a); got != 5 {
-		t.Errorf("it has %d bytes, want the 5 it had", got)
-	}
-	if got := size(b); got != 10 {
-		t.Errorf("the other mount says %d bytes, want 10", got)
-	}
-	ok(t, os.Remove(b.path("file")))
-	if got := size(a); got != 5 {
-		t.Errorf("it has %d bytes, want the 5 it had before its end", got)
-	}
 }

@@ -1,8 +1,6 @@
 package hostile
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -79,60 +77,6 @@ func TestErrors(t *testing.T) {
 			set(t, m, Knobs{})
 			ok(t, tc.call(m))
 		})
-	}
-}
-
-// TestErrorsOfOpenFiles checks the errors of calls on open files: they cannot fail with ENOENT,
-// because they use no name, and a close cannot fail with ESTALE.
-func TestErrorsOfOpenFiles(t *testing.T) {
-	m := furnished(t, Knobs{})
-	file, err := os.OpenFile(m.path("file"), os.O_RDWR, 0)
-	ok(t, err)
-	for _, tc := range []struct {
-		knobs              Knobs
-		write, sync, close error
-	}{
-		{Knobs{Missing: 1}, nil, nil, nil},
-		{Knobs{Stale: 1}, syscall.ESTALE, syscall.ESTALE, nil},
-		{Knobs{IO: 1}, syscall.EIO, syscall.EIO, syscall.EIO},
-	} {
-		set(t, m, tc.knobs)
-		_, err := file.WriteAt([]byte("x"), 0)
-		fails(t, fmt.Sprintf("%+v: write", tc.knobs), err, tc.write)
-		fails(t, fmt.Sprintf("%+v: sync", tc.knobs), file.Sync(), tc.sync)
-		again, err := unix.Dup(int(file.Fd()))
-		ok(t, err)
-		fails(t, fmt.Sprintf("%+v: close", tc.knobs), unix.Close(again), tc.close)
-	}
-	set(t, m, Knobs{})
-	ok(t, file.Close())
-}
-
-// TestErrorsInPart checks that a fraction of the calls fails, and that the same seed results in the
-// same errors.
-func TestErrorsInPart(t *testing.T) {
-	const tries = 400
-	failed := func(seed uint64) (which []int) {
-		m := furnished(t, Knobs{IO: 0.25, Seed: seed})
-		for i := range tries {
-			if _, err := os.Readlink(m.path("link")); errors.Is(err, syscall.EIO) {
-				which = append(which, i)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return which
-	}
-	one, same, other := failed(1), failed(1), failed(2)
-	// There are two calls per try, of which 7/16 fail in part: 175, give or take 10.
-	if len(one) < 115 || len(one) > 235 {
-		t.Errorf("%d of %d failed", len(one), tries)
-	}
-	if fmt.Sprint(one) != fmt.Sprint(same) {
-		t.Errorf("the same seed gave\n%v and\n%v", one, same)
-	}
-	if fmt.Sprint(one) == fmt.Sprint(other) {
-		t.Errorf("another seed gave the same: %v", one)
 	}
 }
 

@@ -1,9 +1,7 @@
 package hostile
 
 import (
-	"io"
 	"os"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -66,59 +64,4 @@ func TestFaithfulExclusiveMaking(t *testing.T) {
 	err = unix.Renameat2(unix.AT_FDCWD, b.path("other"), unix.AT_FDCWD, b.path("taken"),
 		unix.RENAME_NOREPLACE)
 	fails(t, "an exclusive rename", err, os.ErrExist)
-}
-
-// TestFaithfulOpenFiles checks that an open file stays the same, whatever other mounts do with its
-// name.
-func TestFaithfulOpenFiles(t *testing.T) {
-	a, b, _ := two(t, Knobs{})
-	put(t, a.path("log"), "one ")
-	log, err := os.OpenFile(a.path("log"), os.O_APPEND|os.O_RDWR, 0)
-	ok(t, err)
-	defer log.Close()
-	ok(t, os.Rename(b.path("log"), b.path("moved")))
-	put(t, b.path("log"), "another")
-	_, err = log.WriteString("two")
-	ok(t, err)
-	ok(t, log.Sync())
-	has(t, b.path("moved"), "one two")
-	has(t, a.path("log"), "another")
-	ok(t, os.Remove(b.path("moved")))
-	_, err = log.Seek(0, io.SeekStart)
-	ok(t, err)
-	if data, err := io.ReadAll(log); err != nil || string(data) != "one two" {
-		t.Errorf("the removed file has %q (%v)", data, err)
-	}
-}
-
-// TestFaithfulLargeFiles checks that another mount reads a large file unchanged.
-func TestFaithfulLargeFiles(t *testing.T) {
-	a, b, _ := two(t, Knobs{})
-	data := strings.Repeat("0123456789abcde\n", 1<<16)
-	put(t, a.path("large"), data)
-	if got, err := os.ReadFile(b.path("large")); err != nil || string(got) != data {
-		t.Errorf("of %d bytes there are %d, or others (%v)", len(data), len(got), err)
-	}
-}
-
-// TestFaithfulManyNames checks that another mount lists many names completely.
-func TestFaithfulManyNames(t *testing.T) {
-	a, b, _ := two(t, Knobs{})
-	var want []string
-	for i := range 1000 {
-		name := string([]byte{byte('a' + i/100), byte('0' + i/10%10), byte('0' + i%10)})
-		want = append(want, name)
-		put(t, a.path(name), name)
-	}
-	lists(t, b.at, want...)
-}
-
-// TestFaithfulIsFUSE checks that bringupd takes the mount for a file system that all nodes share.
-func TestFaithfulIsFUSE(t *testing.T) {
-	a, _, _ := two(t, Knobs{})
-	var stat unix.Statfs_t
-	ok(t, unix.Statfs(a.at, &stat))
-	if stat.Type != unix.FUSE_SUPER_MAGIC {
-		t.Errorf("it is of type %#x", stat.Type)
-	}
 }

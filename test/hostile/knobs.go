@@ -77,7 +77,8 @@ func (k Knobs) check() error {
 		value float64
 	}{{"stale", k.Stale}, {"io", k.IO}, {"missing", k.Missing}} {
 		if !(row.value >= 0 && row.value <= 1) {
-			return fmt.Errorf("cannot answer a fraction of %v with an error (%s): give one from 0 to 1", row.value, row.name)
+			return fmt.Errorf("cannot answer a fraction of %v with an error (%s): give one from "+
+				"0 to 1", row.value, row.name)
 		}
 	}
 	for _, row := range []struct {

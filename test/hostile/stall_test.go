@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -95,23 +94,6 @@ func stateOf(pid int) string {
 	return state
 }
 
-// TestStallAndKnobs checks that the knobs can be changed during a stall, and are in effect
-// afterwards.
-func TestStallAndKnobs(t *testing.T) {
-	for _, kind := range []StallKind{Unread, Held} {
-		a, _, _ := two(t, Knobs{})
-		ok(t, a.Stall(kind))
-		making := make(chan error, 1)
-		go func() { making <- os.Mkdir(a.path("dir"), 0o700) }()
-		set(t, a, Knobs{ReadOnly: true, Unread: kind == Unread, Held: kind == Held})
-		ok(t, a.Release())
-		fails(t, "what was called during the stall", <-making, syscall.EROFS)
-		if !a.Knobs().ReadOnly || a.Knobs().Unread || a.Knobs().Held {
-			t.Errorf("the knobs are %+v", a.Knobs())
-		}
-	}
-}
-
 // TestCloseOfWhatIsStalled checks that a stalled mount can be closed.
 func TestCloseOfWhatIsStalled(t *testing.T) {
 	for _, kind := range []StallKind{Unread, Held} {
@@ -127,23 +109,6 @@ func TestCloseOfWhatIsStalled(t *testing.T) {
 		if _, there := connection(a.at); there || time.Since(begin) > closeTime {
 			t.Errorf("after %s the mount is there: %t", time.Since(begin), there)
 		}
-	}
-}
-
-// TestCloseOfWhatIsDead checks that Close unmounts even if the server was killed.
-func TestCloseOfWhatIsDead(t *testing.T) {
-	a, _, _ := two(t, Knobs{})
-	ok(t, syscall.Kill(a.Pid(), syscall.SIGKILL))
-	until(t, "the mount is dead", func() bool {
-		_, err := os.Stat(a.at)
-		return err != nil
-	})
-	if err := a.Set(Knobs{}); err == nil {
-		t.Error("the knobs of a dead mount could be turned")
-	}
-	ok(t, a.Close())
-	if _, there := connection(a.at); there {
-		t.Error("the mount is there")
 	}
 }
 
@@ -171,24 +136,5 @@ func TestOrphan(t *testing.T) {
 			state := stateOf(pid)
 			return !there && (state == "" || state == "Z")
 		})
-	}
-}
-
-// TestMountThatCannotBe checks the errors of mounts of a missing folder, with invalid knobs, and
-// with a context that is done.
-func TestMountThatCannotBe(t *testing.T) {
-	_, err := program.Mount(t.Context(), filepath.Join(t.TempDir(), "missing"),
-		t.TempDir(), Knobs{})
-	if err == nil || !strings.Contains(err.Error(), "cannot open the folder") {
-		t.Errorf("of a folder that is missing: %v", err)
-	}
-	_, err = program.Mount(t.Context(), t.TempDir(), t.TempDir(), Knobs{IO: 2})
-	if err == nil || !strings.Contains(err.Error(), "fraction of 2") {
-		t.Errorf("with knobs that make no sense: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := program.Mount(ctx, t.TempDir(), t.TempDir(), Knobs{}); err == nil {
-		t.Error("a mount was made after its context had ended")
 	}
 }

@@ -151,55 +151,6 @@ func (r drawnRun) predict() (attempts []predictedAttempt) {
 // codesOf has the exit codes of each --no-restart-codes that can occur in a run.
 var codesOf = map[string][]int{"3": {3}, "70-79": {76, 77}, "2,130-140": {2, 137}}
 
-// TestPredict checks the model with some plans.
-func TestPredict(t *testing.T) {
-	rank, service, daemon := drawnFailure{kind: health.RankFailed, gained: 1},
-		drawnFailure{kind: health.ServiceDied, gained: 1},
-		drawnFailure{kind: health.DaemonDied, gained: 1, place: 1}
-	driver := drawnFailure{kind: health.DriverFailed, code: 3, gained: 1}
-	wrong, stuck, idle := rank, rank, service
-	wrong.code, stuck.gained, idle.gained = 65, 0, 0
-	plan := func(restarts int, on string, failures ...drawnFailure) drawnRun {
-		return drawnRun{nodes: 3, minNodes: 2, restarts: restarts, restartOn: on, failures: failures}
-	}
-	without := func(codes string, r drawnRun) drawnRun {
-		r.noCodes = codes
-		return r
-	}
-	for _, tc := range []struct {
-		name string
-		run  drawnRun
-		want int // attempts
-		code int
-	}{
-		{"no failure", plan(3, "any"), 1, 0},
-		{"a rank, by default", plan(3, "node", rank), 1, 137},
-		{"a rank", plan(3, "rank", rank), 2, 0},
-		{"a rank and a service", plan(3, "rank", rank, service, rank), 2, 77},
-		{"all of them", plan(3, "any", rank, service, daemon), 4, 0},
-		{"used up", plan(1, "any", rank, service, daemon), 2, 77},
-		{"two nodes and one spare", plan(3, "node", daemon, daemon), 2, 76},
-		{"the head", plan(3, "any", drawnFailure{kind: health.DaemonDied}), 1, 76},
-		{"all nodes", drawnRun{nodes: 2, minNodes: 1, restarts: 3, restartOn: "node",
-			failures: []drawnFailure{daemon, daemon}}, 2, 137},
-		{"a driver", plan(3, "any", driver, driver), 3, 0},
-		{"a driver, and ranks", plan(3, "rank", driver), 1, 3},
-		{"a rank that is wrong", plan(3, "rank", rank, wrong), 2, 65},
-		{"a code without restarts", without("3", plan(3, "any", driver)), 1, 3},
-		{"a lost node without restarts", without("70-79", plan(3, "any", daemon)), 1, 76},
-		{"no progress at first", plan(3, "rank", stuck), 2, 0},
-		{"no progress ever", plan(3, "rank", stuck, stuck), 3, 0},
-		{"no progress", plan(3, "rank", rank, rank, stuck), 3, 137},
-		{"no progress until a service dies", plan(3, "service", service, idle), 3, 0},
-	} {
-		got := tc.run.predict()
-		if len(got) != tc.want || got[len(got)-1].code != tc.code {
-			t.Errorf("%s: there are %d attempts, not %d, or the code is not %d: %+v", tc.name, len(got),
-				tc.want, tc.code, got)
-		}
-	}
-}
-
 // TestDrawnFailures kills ranks, drivers, services and daemons of drawn runs, or makes ranks and
 // drivers end with an exit code. It compares the attempts, their causes, nodes and codes with the
 // model, and the goodput with what the ranks have written.

@@ -37,21 +37,6 @@ func testFilter(t *testing.T, b *Bed) {
 	eventually(t, "n1 to be reached again", func() (bool, string) { return reaches(), "" })
 }
 
-func testSlow(t *testing.T, b *Bed) {
-	job := startJob(t, b, 1)
-	stops := func(p Process) bool { return p.State == "T" }
-	heal := b.SlowNode(t.Context(), 1, 0.2)
-	eventually(t, "the job's processes to be stopped", func() (bool, string) {
-		processes := job.processes(t)
-		return slices.ContainsFunc(processes, stops), fmt.Sprint(processes)
-	})
-	must(t, heal())
-	if processes := job.processes(t); slices.ContainsFunc(processes, stops) {
-		t.Errorf("processes of the job are still stopped: %v", processes)
-	}
-	job.cancel(t)
-}
-
 // TestHostileShare checks that each node's mount of a hostile share has its own faults.
 func TestHostileShare(t *testing.T) {
 	b := start(t, Config{Nodes: 2, Share: Hostile})

@@ -115,7 +115,8 @@ func (b *Bed) TurnShare(ctx context.Context, i int, knobs hostile.Knobs) error {
 	p := n.panel
 	n.mu.Unlock()
 	if p == nil {
-		return fmt.Errorf("cannot turn the share of %s: it is lost, or its share is not of the kind %s", n.name, Hostile)
+		return fmt.Errorf("cannot turn the share of %s: it is lost, or its share is not of the "+
+			"kind %s", n.name, Hostile)
 	}
 	b.logf("%s: share %+v", n.name, knobs)
 	return p.turn(ctx, n, knobs)

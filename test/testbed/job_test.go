@@ -52,15 +52,6 @@ func (j *job) processes(t *testing.T) []Process {
 	return slices.DeleteFunc(processes, func(p Process) bool { return p.Infra })
 }
 
-func (j *job) cancel(t *testing.T) {
-	t.Helper()
-	output(t, j.bed.Command(t.Context(), "scancel", j.id))
-	eventually(t, "the job's processes to end", func() (bool, string) {
-		processes := j.processes(t)
-		return len(processes) == 0, fmt.Sprint(processes)
-	})
-}
-
 func output(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var stderr strings.Builder

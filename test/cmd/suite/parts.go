@@ -36,8 +36,9 @@ const (
 const coreFrameworks = "^(TestRayRunsATaskOnEveryNode|TestRayDeaths|TestMPIWorlds)$/^(exit|raylet|Open MPI 4|MPICH 4)"
 
 // rootTests matches the end-to-end jobs that only root can run.
-const rootTests = "GPU|Xid|NVMLHangs|Suspicious|Unfit|Odd|Mixed|CUDA|Fabric|WatchThat|Hosts|^TestExec$|RestartWithout|" +
-	"Services|ThatTakesNothing|ThatCannotBeUsed|DoctorFindsA|DoctorFindsPlanted|ContainedApart"
+const rootTests = "GPU|Xid|NVMLHangs|Suspicious|Unfit|Odd|Mixed|CUDA|Fabric|WatchThat|Hosts|" +
+	"^TestExec$|RestartWithout|Services|ThatTakesNothing|" +
+	"ThatCannotBeUsed|DoctorFindsA|DoctorFindsPlanted|ContainedApart"
 
 // allParts lists the parts in the order in which each lane runs them and in which their needs are
 // installed. Parts whose needs take long to install come late.
@@ -60,9 +61,11 @@ var allParts = []part{
 	{name: "chaos: random faults in runs of roles", group: "soak", gate: true, lane: waits,
 		needs: []string{"cc"}, command: "go test -timeout 10m -count=1 ./test/roleruns"},
 	{name: "chaos: random faults in 200 runs of roles", group: "soak", lane: waits,
-		needs: []string{"cc"}, command: "go test -timeout 30m -count=1 -run TestDrawn ./test/roleruns -seed=1001 -runs=200"},
+		needs: []string{"cc"}, command: "go test -timeout 30m -count=1 -run TestDrawn " +
+			"./test/roleruns -seed=1001 -runs=200"},
 	{name: "chaos: random failures in 100 runs with restarts", group: "soak", lane: waits,
-		needs: []string{"cc"}, command: "go test -parallel 4 -timeout 15m -count=1 -run TestDrawnFailures ./test/local -failures=100"},
+		needs: []string{"cc"}, command: "go test -parallel 4 -timeout 15m -count=1 -run " +
+			"TestDrawnFailures ./test/local -failures=100"},
 	{name: "fault matrix: each file system fault in each phase", group: "share", lane: alone,
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
@@ -71,15 +74,18 @@ var allParts = []part{
 		group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning",
 			"mpis", "tadashi", "rapidsmpf", "llama", "routers"},
-		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI|RapidsMPF|ComingFrom'" +
+		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run " +
+			"'Ray|Dask|JAX|Lightning|MPI|RapidsMPF|ComingFrom'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Do not run this concurrently with testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
-		needs:   []string{"cc", "mpis", "pmix"},
-		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/ranks/pmi/... ./pkg/ranks/mpidetect"},
+		needs: []string{"cc", "mpis", "pmix"},
+		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' " +
+			"./pkg/ranks/pmi/... ./pkg/ranks/mpidetect"},
 	{name: "drivers that are mpirun, of five MPIs", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "mpis"},
-		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
+		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run " +
+			"'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
 			"go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone|WithMPI' ./test/local"},
 	{name: "launchers: Grid Engine, mpirun, stand-ins of others", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed", "gridengine", "mpis"},
@@ -93,17 +99,21 @@ var allParts = []part{
 			"|TwoComponents|RoleStepInAContainer' ./test/e2e -lanes 2 -user marie-luise.von-der-informatik"},
 	{name: "the scripts of Ray, Dask and JAX on Slurm 24.11, as the same user", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "debian13", "ray", "dask", "jax"},
-		command: "sh test/debian13.sh go test -tags testbed,ray,recipes -timeout 20m -count=1 -run '^(TestRayRunsATaskOnEveryNode|" +
-			"TestRayWithASandboxOfItsOwn|TestRaySub|TestDaskFindsItsNodes|TestJAXFindsItsWorld)$' ./test/e2e -user marie-luise.von-der-informatik"},
+		command: "sh test/debian13.sh go test -tags testbed,ray,recipes -timeout 20m -count=1 " +
+			"-run '^(TestRayRunsATaskOnEveryNode|" +
+			"TestRayWithASandboxOfItsOwn|TestRaySub|TestDaskFindsItsNodes|TestJAXFindsItsWorld)$' ./test/e2e" +
+			" -user marie-luise.von-der-informatik"},
 	{name: "end-to-end jobs on MooseFS", group: "cluster", lane: waits,
-		needs:   []string{"cc", "testbed"},
-		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
+		needs: []string{"cc", "testbed"},
+		command: "go test -tags testbed -timeout 10m -count=1 -run " +
+			"'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 
 	{name: "lint", group: "lint", gate: true, lane: computes, needs: []string{"cc"},
 		command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./internal/... ./pkg/... ./test/nvml/... " +
-			"./test/memory/... ./test/fakechild/... ./test/simulate ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
+			"./test/fakechild/... ./test/simulate ./test/users/... ./test/cmd/... | grep -v -e " +
+			"/pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/ranks/rendezvous"},
@@ -120,7 +130,8 @@ var allParts = []part{
 		command: "sh test/fuzz.sh"},
 	{name: "Kubernetes manifests against Kubernetes' own code", group: "unit", lane: computes,
 		command: "cd test/kubernetes && go vet . && go test -timeout 10m ."},
-	{name: "recipes: real torch, Lightning, Dask, rapidsmpf, llama.cpp, nginx and HAProxy on this machine", group: "cluster",
+	{name: "recipes: real torch, Lightning, Dask, rapidsmpf, llama.cpp, nginx and HAProxy on " +
+		"this machine", group: "cluster",
 		lane:    computes,
 		needs:   []string{"cc", "dask", "torch", "lightning", "stacks", "rapidsmpf", "llama", "openai", "routers"},
 		command: "go test -tags recipes -timeout 10m -count=1 -run Recipes ./test/local"},
