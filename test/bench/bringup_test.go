@@ -63,7 +63,8 @@ func BenchmarkBringUp(b *testing.B) {
 func bringUp(b *testing.B, bed *testbed.Bed, size int, programs []string) {
 	jobs := [][]string{floorOf(size)}
 	for _, program := range programs {
-		jobs = append(jobs, []string{"-N", strconv.Itoa(size), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+		jobs = append(jobs, []string{"-N", strconv.Itoa(size), "--ntasks-per-node=1",
+			"--kill-on-bad-exit=1", "--wait=0",
 			program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--", "true"})
 	}
 	for _, job := range jobs { // the first run of each fills caches

@@ -47,7 +47,8 @@ var (
 // are observed from outside; Slurm is configured not to end any task.
 func BenchmarkDeath(b *testing.B) {
 	grid := []string{
-		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
+		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last "+
+			"daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
 		"| file system | killed process | srun true: p50 | p99 | p50 | p99 | worst |",
 		"|---|---|---|---|---|---|---|",
 	}
@@ -172,7 +173,8 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	}
 	ended := awaitEnds(ends, began.Add(patience))
 	if slices.ContainsFunc(ended, time.Time.IsZero) {
-		b.Fatalf("%s after the death of the %s, daemons still run: by rank they have ended at %v\n%s", patience, who, ended, &said)
+		b.Fatalf("%s after the death of the %s, daemons still run: by rank they have ended at "+
+			"%v\n%s", patience, who, ended, &said)
 	}
 	last := slices.MaxFunc(ended, time.Time.Compare)
 	h.keep(b, logs, fmt.Sprintf("%s-%dms", who, last.Sub(began).Milliseconds()), began, ended)

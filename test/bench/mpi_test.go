@@ -49,7 +49,8 @@ func BenchmarkMPI(b *testing.B) {
 				size, per := shape[0], shape[1]
 				all := strconv.Itoa(size * per)
 				b.Run(fmt.Sprintf("%dx%d", size, per), func(b *testing.B) {
-					compare(b, bed, fmt.Sprintf("%s: %d × %d ranks, MPI_Init to MPI_Finalize", m.name, size, per), mpiTurns, []starter{
+					compare(b, bed, fmt.Sprintf("%s: %d × %d ranks, MPI_Init to MPI_Finalize",
+						m.name, size, per), mpiTurns, []starter{
 						{"srun --mpi=" + m.plugin, 0, direct(size, per, m.plugin, init)},
 						{"bringupd --ranks-per-node=" + strconv.Itoa(per), 0, world(size, per, init)},
 						{"salloc mpirun", 0,

@@ -157,7 +157,8 @@ func (r rayTrack) compare(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	fmt.Printf("| %d nodes, %d turns, s from submission | driver | ratio | tasks | ratio | whole | ratio | failed | last node to driver | to gate |\n|---|---|---|---|---|---|---|---|---|---|\n",
+	fmt.Printf("| %d nodes, %d turns, s from submission | driver | ratio | tasks | ratio | "+
+		"whole | ratio | failed | last node to driver | to gate |\n|---|---|---|---|---|---|---|---|---|---|\n",
 		r.nodes, *rayTurnsFlag)
 	for i, s := range starters {
 		row := s.name

@@ -22,7 +22,8 @@ import (
 
 var (
 	recoveriesFlag   = flag.Int("recoveries", 3, "how many deaths BenchmarkRecovery measures the recovery from")
-	recoveriesOnFlag = flag.String("recoveries-on", string(testbed.StaleSSHFS), "kinds of shares that it measures them on")
+	recoveriesOnFlag = flag.String("recoveries-on", string(testbed.StaleSSHFS),
+		"kinds of shares that it measures them on")
 )
 
 // BenchmarkRecovery repeatedly kills the daemon of a worker of a job of eight nodes that continues
@@ -32,7 +33,8 @@ var (
 // p99-floor-ms of one `srun true` before each job, which shows how much is due to the machine.
 func BenchmarkRecovery(b *testing.B) {
 	grid := []string{
-		fmt.Sprintf("%d nodes, --nnodes=%d:%d, %d kills of a worker's daemon, ms until the first line of each new rank:\n",
+		fmt.Sprintf("%d nodes, --nnodes=%d:%d, %d kills of a worker's daemon, ms until the "+
+			"first line of each new rank:\n",
 			nodes, nodes-1, nodes, *recoveriesFlag),
 		"| file system | srun true: p50 | p99 | p50 | p99 | worst | shown by srun: p50 | p99 |",
 		"|---|---|---|---|---|---|---|---|",
@@ -91,7 +93,8 @@ func (h *hospital) recovery(b *testing.B, worker int) (printed, shown float64) {
 			if time.Now().After(deadline) {
 				_ = srun.Process.Signal(syscall.SIGTERM)
 				<-ended
-				b.Fatalf("after %s, %d of %d ranks have begun in attempt %d:\n%s", patience, said.count(attempt), ranks, attempt, said.String())
+				b.Fatalf("after %s, %d of %d ranks have begun in attempt %d:\n%s", patience,
+					said.count(attempt), ranks, attempt, said.String())
 			}
 		}
 	}

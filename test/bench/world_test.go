@@ -61,8 +61,12 @@ func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []
 			}
 		}
 	}
-	ours := max(0, slices.IndexFunc(starters, func(s starter) bool { return strings.Contains(s.name, "--ranks-per-node") }))
-	fmt.Printf("| %s, by turns | ms | over the first of its kind | ratio | bringupd's ratio to it | of that within the ranks |\n|---|---|---|---|---|---|\n", what)
+	ours := max(0, slices.IndexFunc(starters, func(s starter) bool {
+		return strings.Contains(s.name,
+			"--ranks-per-node")
+	}))
+	fmt.Printf("| %s, by turns | ms | over the first of its kind | ratio | bringupd's ratio to "+
+		"it | of that within the ranks |\n|---|---|---|---|---|---|\n", what)
 	for i, s := range starters {
 		over := make([]float64, len(took[i]))
 		for turn := range over {

@@ -80,7 +80,8 @@ func TestContained(t *testing.T) {
 			j.wantCode(137)
 			if cause, _, code := causeOf(j, false); cause.Kind != health.DaemonDied ||
 				!about(cause, 1) || code != 76 {
-				t.Errorf("the first cause is %+v and the code %d, want that the daemon of node 1 has died, and 76", cause, code)
+				t.Errorf("the first cause is %+v and the code %d, want that the daemon of node "+
+					"1 has died, and 76", cause, code)
 			}
 			bed.noneLeft(t)
 		})
@@ -108,7 +109,8 @@ func TestContainedApart(t *testing.T) {
 		strings.Join(bed.container("--proc", "/proc", "--unshare-pid"), " ") + " " + program +
 		" --log-dir=" + logs
 	script := "#!/bin/sh\n" +
-		srun + " --role=sandbox --sandbox-cmd='cd /tmp && touch mine && exec python3 -m http.server 6000' --sandbox-ready=tcp:6000 &\n" +
+		srun + " --role=sandbox --sandbox-cmd='cd /tmp && touch mine && exec python3 -m " +
+		"http.server 6000' --sandbox-ready=tcp:6000 &\n" +
 		srun + ` --sandbox-step -- sh -c 'ls /tmp/mine 2>&1 >/dev/null | wc -l; for host in n0 n1; do
 			python3 -c "import urllib.request as u; print(u.urlopen(\"http://$host:6000/mine\").status)"; done'` +
 		"\necho main: $?\nwait %1\necho sandbox: $?\n"

@@ -34,8 +34,10 @@ func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	}
 	server := filepath.Join(dir, "sshd_config")
 	must(t, os.WriteFile(server,
-		[]byte(fmt.Sprintf("Port %s\nHostKey %s/host\nAuthorizedKeysFile %s/client.pub\nStrictModes no\nUsePAM no\nPidFile none\n", sshPort, dir, dir)), 0o600))
-	client := "ConnectTimeout 5\nLogLevel ERROR\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nIdentitiesOnly yes\nIdentityFile " + dir + "/client\nPort " + sshPort + "\n"
+		[]byte(fmt.Sprintf("Port %s\nHostKey %s/host\nAuthorizedKeysFile "+
+			"%s/client.pub\nStrictModes no\nUsePAM no\nPidFile none\n", sshPort, dir, dir)), 0o600))
+	client := "ConnectTimeout 5\nLogLevel ERROR\nStrictHostKeyChecking no\nUserKnownHostsFile " +
+		"/dev/null\nIdentitiesOnly yes\nIdentityFile " + dir + "/client\nPort " + sshPort + "\n"
 	for node := range bed.Nodes() {
 		client += fmt.Sprintf("Host %s\n  HostName %s\n", bed.Node(node), bed.Address(node))
 	}

@@ -324,7 +324,8 @@ func TestRsh(t *testing.T) {
 	if want := strings.Repeat("n1\n3\n", 4); j.stdout.String() != want {
 		t.Errorf("it said %q, not %q", &j.stdout, want)
 	}
-	if want := "cannot run a command on nowhere: it is not one of this run's nodes: n[0-2]"; !strings.Contains(j.stderr.String(), want) {
+	want := "cannot run a command on nowhere: it is not one of this run's nodes: n[0-2]"
+	if !strings.Contains(j.stderr.String(), want) {
 		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
 	}
 }

@@ -41,7 +41,8 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
 	driver := `if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; else echo started; exec sleep 1000; fi`
-	b := bed.submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "ending.md", "code=$?"),
+	b := bed.submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+
+		"'\n"+snippet(t, "ending.md", "code=$?"),
 		"-N", "2", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	eventually(t, func() string { return lacks(b.out, "started") })
 	bed.scancel(t, "--signal=TERM", b.id+".0")
@@ -64,14 +65,16 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 			"logs=$PWD/bringupd-logs; bad=")), 0o755))
 	// Exactly the first node that is checked fails.
 	must(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1\n"+
-		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
+		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR"+
+		" --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
 	cmd := bed.Command(t.Context(), wrapper, script, "sh", "-c", "exit 7")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run() // its exit code is checked below
 	runs, err := filepath.Glob(filepath.Join(dir, "bringupd-logs", "*.0"))
 	must(t, err)
-	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) }) // job 10 after 9
+	// job 10 after 9
+	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	if code := cmd.ProcessState.ExitCode(); code != 7 || len(runs) != 2 {
 		t.Fatalf("the wrapper ended with %d, after %v: %s", code, runs, &out)
 	}

@@ -177,7 +177,8 @@ func TestRayStartThatFails(t *testing.T) {
 	path := filepath.Join(bed.Bin(), "failing")
 	bed.makeDir(t, path)
 	at := bed.place(t)
-	script := "#!/bin/sh\n[ \"$(hostname)\" != n2 ] || { echo 'no such thing as a free raylet'; date > " + at + "; exit 1; }\n" +
+	script := "#!/bin/sh\n[ \"$(hostname)\" != n2 ] || { echo 'no such thing as a free raylet'; " +
+		"date > " + at + "; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	must(t, os.WriteFile(filepath.Join(path, "ray"), []byte(script), 0o755))
 	b, logs := bed.submitRay(t, path, "sleep", "1000")
@@ -331,7 +332,9 @@ func TestRayRanks(t *testing.T) {
 	const rank = `import os, ray
 ray.init(logging_level="error")
 own = ray.get_runtime_context().get_node_id()
-print(os.environ["RANK"], *[node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == own], len(ray.nodes()))`
+nodes = ray.nodes()
+hosts = [node["NodeManagerHostname"] for node in nodes if node["NodeID"] == own]
+print(os.environ["RANK"], *hosts, len(nodes))`
 	bed.prependPath(filepath.Dir(rayProgram(t)))
 	j := bed.start(t, launch{
 		nodes: 2, container: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},

@@ -90,9 +90,10 @@ func TestRaySub(t *testing.T) {
 		"MOUNTS":                "/data:/data",
 		"UV_CACHE_DIR_OVERRIDE": uv,
 		"SANDBOX_CONTAINER":     "sandbox.sqsh",
-		"SANDBOX_COMMAND":       `echo "$OF_THE_USER $SANDBOX_WORKER_BASE_PORT" >"$SANDBOX_PORTS_DIR/told-$(hostname)"; exec python3 -m http.server "$NGINX_PORT"`,
-		"SANDBOX_ENV_VARS":      "OF_THE_USER=hello",
-		"SANDBOX_EXTRA_MOUNTS":  "/code:/code",
+		"SANDBOX_COMMAND": `echo "$OF_THE_USER $SANDBOX_WORKER_BASE_PORT" >"$SANDBOX_PORTS_DIR/told-$(hostname)"; ` +
+			`exec python3 -m http.server "$NGINX_PORT"`,
+		"SANDBOX_ENV_VARS":     "OF_THE_USER=hello",
+		"SANDBOX_EXTRA_MOUNTS": "/code:/code",
 	})
 	result := resultWithin(t, logs)
 	said, _ := os.ReadFile(filepath.Join(logs, "ray-driver.log"))

@@ -42,7 +42,8 @@ func TestLightningFindsItsWorld(t *testing.T) {
 	for _, kind := range []string{"TorchElastic", "SLURM"} {
 		for rank := range 4 {
 			want = append(want,
-				fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is told: True", kind, rank, rank%2, rank/2))
+				fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is "+
+					"told: True", kind, rank, rank%2, rank/2))
 		}
 	}
 	bed.wantSaid(t, installed(t, "TORCH"),
@@ -134,24 +135,30 @@ func TestComingFrom(t *testing.T) {
 		page, command, program string
 		want                   []string
 	}{
-		{"from-torchrun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 --bind=cpu,memory,network -- python train.py --epochs=3",
+		{"from-torchrun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 " +
+			"--bind=cpu,memory,network -- python train.py --epochs=3",
 			"torch_allreduce.py", sums},
-		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 --env=OMP_NUM_THREADS=1 -- ./app input.nml",
+		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 " +
+			"--env=OMP_NUM_THREADS=1 -- ./app input.nml",
 			"mpi_ring.py", ring},
-		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --slots-per-node=8 -- mpirun -np 16 ./app input.nml",
+		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --slots-per-node=8 -- " +
+			"mpirun -np 16 ./app input.nml",
 			"mpi_ring.py", ring},
 	} {
 		t.Run(tc.program, func(t *testing.T) {
 			bed := claim(t, fewNodes)
-			for _, name := range []string{"BRINGUPD_OVERSUBSCRIBE", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"} {
+			for _, name := range []string{"BRINGUPD_OVERSUBSCRIBE", "OMPI_ALLOW_RUN_AS_ROOT",
+				"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"} {
 				bed.setenv(name, "1")
 			}
 			bed.prependPath(beds.bin())
 			program := installed(t, "TORCH") + " " + copyFile(t, "../../examples/"+tc.program, bed.Bin())
-			command := strings.NewReplacer("=8 ", "=2 ", "-np 16", "-np 4", "python train.py", program, "./app", program).
+			command := strings.NewReplacer("=8 ", "=2 ", "-np 16", "-np 4", "python train.py",
+				program, "./app", program).
 				Replace(snippet(t, tc.page, tc.command))
 			out := bed.batch(t, "#!/bin/bash\n"+command, "--nodes=2", "--nodelist=n[0-1]", "--ntasks-per-node=1")
-			said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.HasPrefix(line, "rank ") })
+			said := slices.DeleteFunc(strings.Split(out, "\n"),
+				func(line string) bool { return !strings.HasPrefix(line, "rank ") })
 			if slices.Sort(said); !slices.Equal(said, tc.want) {
 				t.Errorf("the job said %q, want %q", out, tc.want)
 			}

@@ -75,7 +75,8 @@ func TestRolesInTwoComponents(t *testing.T) {
 	var want []string
 	for rank := range 2 {
 		for _, server := range plan.Offers[2:] {
-			want = append(want, "trainer.0."+itoa(rank)+": rank "+itoa(rank)+" of 2: server "+server.Address+":"+itoa(server.FirstPort)+" 200\n")
+			want = append(want, "trainer.0."+itoa(rank)+": rank "+itoa(rank)+
+				" of 2: server "+server.Address+":"+itoa(server.FirstPort)+" 200\n")
 		}
 	}
 	slices.Sort(want)

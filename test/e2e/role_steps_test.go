@@ -18,15 +18,18 @@ import (
 // submitSteps submits a job of so many nodes with a file of roles, whose further step is called
 // judge. Each of its steps is started by its prefix and has the flags. The job prints the exit codes
 // of both steps.
-func (bed *lane) submitSteps(t *testing.T, roles string, nodes int, container []string, flags string) (b *batchJob, logs string) {
+func (bed *lane) submitSteps(t *testing.T, roles string, nodes int, container []string,
+	flags string) (b *batchJob, logs string) {
 	t.Helper()
 	dir := bed.place(t)
 	bed.makeDir(t, dir)
 	file := filepath.Join(dir, "job.yaml")
 	must(t, os.WriteFile(file, []byte(roles), 0o644))
 	logs = filepath.Join(dir, "logs")
-	start, settings := "srun --overlap --wait=0 --kill-on-bad-exit=0 "+strings.Join(container, " ")+" "+program, " --config="+file+" --log-dir="+logs+" "+flags+"\n"
-	b = bed.submit(t, "#!/bin/sh\n"+start+" --step=judge"+strings.TrimSuffix(settings, "\n")+" &\n"+start+settings+"echo main: $?\nwait %1\necho judge: $?\n",
+	start, settings := "srun --overlap --wait=0 --kill-on-bad-exit=0 "+strings.Join(container,
+		" ")+" "+program, " --config="+file+" --log-dir="+logs+" "+flags+"\n"
+	b = bed.submit(t, "#!/bin/sh\n"+start+" --step=judge"+strings.TrimSuffix(settings,
+		"\n")+" &\n"+start+settings+"echo main: $?\nwait %1\necho judge: $?\n",
 		"-N", itoa(nodes), "-w", "n[0-"+itoa(nodes-1)+"]", "--ntasks-per-node=1")
 	return b, logs
 }
@@ -42,7 +45,9 @@ func TestRoleStepInAContainer(t *testing.T) {
   step: judge
   restarts: {max: 1, backoff: 100ms..1s}
   ready: tcp:$BRINGUPD_PORT
-  command: 'cd /tmp && echo $BRINGUPD_GENERATION >>mine && exec timeout $((3 + 600 * BRINGUPD_GENERATION)) python3 -m http.server $BRINGUPD_PORT'
+  command: >-
+    cd /tmp && echo $BRINGUPD_GENERATION >>mine &&
+    exec timeout $((3 + 600 * BRINGUPD_GENERATION)) python3 -m http.server $BRINGUPD_PORT
 - name: world
   nodes: all
   ranks-per-node: 1
@@ -63,7 +68,8 @@ func TestRoleStepInAContainer(t *testing.T) {
     END
 `, 2, bed.container("--proc", "/proc", "--unshare-pid"), "")
 	out := b.wait("judge: 0\n")
-	for _, line := range []string{"world.0.0: 1\n", "world.0.1: 1\n", "world.0.0: generations 0 1\n", "world.0.1: generations 0 1\n", "main: 0\njudge: 0\n"} {
+	for _, line := range []string{"world.0.0: 1\n", "world.0.1: 1\n",
+		"world.0.0: generations 0 1\n", "world.0.1: generations 0 1\n", "main: 0\njudge: 0\n"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("the output lacks %q: %s", line, out)
 		}
@@ -102,7 +108,8 @@ func TestRoleStepLosesADaemon(t *testing.T) {
 	for _, path := range runs {
 		readJSON(t, path, &result)
 	}
-	if result.Cause == nil || result.Cause.Kind != health.DaemonDied || !strings.Contains(result.Reason, "step judge of node 1 (n1)") {
+	if result.Cause == nil || result.Cause.Kind != health.DaemonDied ||
+		!strings.Contains(result.Reason, "step judge of node 1 (n1)") {
 		t.Errorf("the result is %+v", result)
 	}
 }
@@ -113,7 +120,8 @@ func TestRoleStepInARestart(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, _ := bed.submitSteps(t, `roles:
 - {name: judge, nodes: all, step: judge, command: exec sleep 1013}
-- {name: world, nodes: head, primary: true, after: [judge], command: "echo attempt $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))"}
+- {name: world, nodes: head, primary: true, after: [judge],
+   command: "echo attempt $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))"}
 `, 2, nil, "--restarts=1 --restart-on=any")
 	if out := b.wait("judge: 0\n"); out != "attempt 0\nattempt 1\nmain: 0\njudge: 0\n" {
 		t.Errorf("the job wrote %q", out)
@@ -126,10 +134,12 @@ func TestRoleStepThatNeverStarts(t *testing.T) {
 	dir := bed.place(t)
 	bed.makeDir(t, dir)
 	file := filepath.Join(dir, "job.yaml")
-	must(t, os.WriteFile(file, []byte("roles:\n- {name: judge, nodes: all, step: judge, command: exec sleep 1}\n"), 0o644))
+	must(t, os.WriteFile(file, []byte("roles:\n- {name: judge, nodes: all, step: judge, "+
+		"command: exec sleep 1}\n"), 0o644))
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--config=" + file, "--join-timeout=3s"}})
 	j.wantCode(124)
-	if result := j.result(); result.Cause == nil || !strings.HasPrefix(result.Reason, "the daemons of step judge on n[0-1] did not join within 3s: ") {
+	if result := j.result(); result.Cause == nil ||
+		!strings.HasPrefix(result.Reason, "the daemons of step judge on n[0-1] did not join within 3s: ") {
 		t.Errorf("the result is %+v", result)
 	}
 }
@@ -138,12 +148,15 @@ func TestRoleStepThatNeverStarts(t *testing.T) {
 func TestRoleStepExec(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs := bed.submitSteps(t, `roles:
-- {name: judge, nodes: all, step: judge, ready: "file:/tmp/mine", command: "echo judge.$BRINGUPD_ROLE_INDEX >/tmp/mine; exec sleep 1011"}
+- {name: judge, nodes: all, step: judge, ready: "file:/tmp/mine",
+   command: "echo judge.$BRINGUPD_ROLE_INDEX >/tmp/mine; exec sleep 1011"}
 - {name: world, nodes: head, primary: true, after: [judge], command: exec sleep 1012}
 `, 2, bed.container("--proc", "/proc"), "")
 	bed.find(t, 0, "sleep", "1012")
-	out, err := bed.Command(t.Context(), program, "exec", "--role=judge", logs, "--", "cat", "/tmp/mine").CombinedOutput()
-	if want := "n0: judge.0\nn1: judge.1\n"; err != nil || strings.Join(slices.Sorted(strings.Lines(string(out))), "") != want {
+	out, err := bed.Command(t.Context(), program, "exec", "--role=judge", logs, "--", "cat",
+		"/tmp/mine").CombinedOutput()
+	if want := "n0: judge.0\nn1: judge.1\n"; err != nil ||
+		strings.Join(slices.Sorted(strings.Lines(string(out))), "") != want {
 		t.Errorf("got %v, %s", err, out)
 	}
 	if out, err := bed.Command(t.Context(), program, "stop", logs).CombinedOutput(); err != nil {

@@ -32,7 +32,9 @@ roles:
 - name: judge
   nodes: 1
   framework: ray
-  command: `+python+` -c 'import ray; ray.init(); print("judge has", len(ray.nodes()), flush=True); import time; time.sleep(600)'
+  command: >-
+    `+python+` -c 'import ray, time; ray.init(); print("judge has", len(ray.nodes()), flush=True);
+    time.sleep(600)'
 - name: driver
   with: rl
   nodes: 1
@@ -100,7 +102,8 @@ func TestRolesWithRayAndJudges(t *testing.T) {
 	bed.setenv("SERVE", llama+" examples/roles/llama_server.py")
 	bed.setenv("JUDGE_MODEL", "tiny.gguf")
 	bed.setenv("COMMAND", "exec python "+copyFile(t, "testdata/nemo_judges.py", dir))
-	if out, err := exec.Command(llama, "../../examples/roles/tiny_model.py", filepath.Join(dir, "tiny.gguf")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(llama, "../../examples/roles/tiny_model.py",
+		filepath.Join(dir, "tiny.gguf")).CombinedOutput(); err != nil {
 		t.Fatalf("cannot make a model: %v: %s", err, out)
 	}
 	b, logs := bed.submitComponents(t, dir, "nemo_rl.yaml")
@@ -113,7 +116,8 @@ func TestRolesWithRayAndJudges(t *testing.T) {
 		return seen
 	})
 	// The instances of rl and sandbox have the numbers 0 to 2.
-	kill(t, bed.find(t, bed.nodeOf(t, b.rolePlan(logs).Offers[3].Host), llama, "examples/roles/llama_server.py"), syscall.SIGKILL)
+	kill(t, bed.find(t, bed.nodeOf(t, b.rolePlan(logs).Offers[3].Host), llama,
+		"examples/roles/llama_server.py"), syscall.SIGKILL)
 	within(t, rayEnd, func() string {
 		return missing(filepath.Join(logs, b.id+".0", signal.NodesDir, "0003.i0004.g1.ready"))
 	})

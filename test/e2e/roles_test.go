@@ -43,7 +43,8 @@ func TestRolesOnSlurm(t *testing.T) {
 			t.Errorf("the output lacks %q: %s", line, said)
 		}
 	}
-	if result := j.result(); result.Cause == nil || result.Cause.Child != "server.1" || !strings.Contains(result.Reason, "started again once") {
+	if result := j.result(); result.Cause == nil || result.Cause.Child != "server.1" ||
+		!strings.Contains(result.Reason, "started again once") {
 		t.Errorf("the result is %+v", result)
 	}
 }

@@ -243,7 +243,8 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver := bed.writeDriver(t,
-		"#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
+		"#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho "+
+			"started\nwhile :; do sleep 0.1; done\n")
 	logs := bed.place(t)
 	b := bed.submit(t, "#!/bin/sh\nexec srun "+program+" --log-dir="+logs+" -- "+driver+"\n", "-N",
 		"2", "--ntasks-per-node=1")
@@ -311,7 +312,8 @@ func TestASandboxStepInARestart(t *testing.T) {
 		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs +
 		" --sandbox-cmd='exec sleep 1005' &\n" +
 		"srun --overlap --wait=0 " + program + " --log-dir=" + logs +
-		" --sandbox-step --restarts=1 --restart-on=any -- sh -c 'echo $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))'\n" +
+		" --sandbox-step --restarts=1 --restart-on=any -- sh -c 'echo $BRINGUPD_ATTEMPT; exit " +
+		"$((3 * (1 - BRINGUPD_ATTEMPT)))'\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
 	out := bed.batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
 	if want := "0\n1\nmain: 0\nsandbox: 0\n"; out != want {

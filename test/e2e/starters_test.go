@@ -118,7 +118,8 @@ func fake(name, mistake string, right, wrong func(node int) [][]string) starter 
 						strings.Join(words, "' '"))
 				}
 			}
-			script.WriteString("trap 'kill $all' TERM\nworst=0\nfor one in $all; do wait $one; code=$?; [ $code -le $worst ] || worst=$code; done\nexit $worst\n")
+			script.WriteString("trap 'kill $all' TERM\nworst=0\nfor one in $all; do wait $one; " +
+				"code=$?; [ $code -le $worst ] || worst=$code; done\nexit $worst\n")
 			return bed.Command(context.Background(), "sh", "-c", script.String())
 		}}
 }

@@ -158,7 +158,8 @@ func TestMPIRoles(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			j := run(t, "meet")
 			j.wantCode(0)
-			for _, want := range []string{"one.0.0: 2 ranks, 2 a node: the sum is 1, the universe 2\n", "two.0.0: 4 ranks, 2 a node: the sum is 6, the universe 4\n"} {
+			for _, want := range []string{"one.0.0: 2 ranks, 2 a node: the sum is 1, the " +
+				"universe 2\n", "two.0.0: 4 ranks, 2 a node: the sum is 6, the universe 4\n"} {
 				if !strings.Contains(j.stdout.String(), want) {
 					t.Errorf("it said %q, without %q", j.stdout.String(), want)
 				}
@@ -167,7 +168,9 @@ func TestMPIRoles(t *testing.T) {
 		t.Run(m.name+", kill", func(t *testing.T) {
 			j := run(t, "kill")
 			j.wantCode(137)
-			if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, "rank 3 of two.0 (n2) died: killed by SIGKILL") || cause.NodeIndex != 2 {
+			if cause := j.result().Cause; cause == nil ||
+				!strings.HasPrefix(cause.Message, "rank 3 of two.0 (n2) died: killed by SIGKILL") ||
+				cause.NodeIndex != 2 {
 				t.Errorf("the cause is %+v", cause)
 			}
 		})
@@ -277,7 +280,8 @@ func withoutUCX(said string) string {
 // find each other by published names.
 func TestMPISpawns(t *testing.T) {
 	t.Parallel()
-	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
+	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: " +
+		"n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
 	for _, m := range mpis {
 		if !m.spawns {
 			continue
@@ -311,7 +315,8 @@ func TestMPISpawnsTooMany(t *testing.T) {
 	j.wantCode(health.OutcomeOfKind(health.Launch).Code)
 	if cause := j.result().Cause; cause == nil ||
 		!strings.Contains(cause.Message,
-			"cannot place 3 ranks: only 2 of 4 slots on 2 nodes can be used: give a higher --slots-per-node=N, or --oversubscribe") {
+			"cannot place 3 ranks: only 2 of 4 slots on 2 nodes can be used: give a higher "+
+				"--slots-per-node=N, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
 	}
 }

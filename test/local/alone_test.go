@@ -17,7 +17,8 @@ import (
 func TestAlone(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "rank.py")
 	if err := os.WriteFile(script,
-		[]byte("import sys, time\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.size)\ntime.sleep(float(sys.argv[1]))\n"), 0o600); err != nil {
+		[]byte("import sys, time\nfrom mpi4py import "+
+			"MPI\nprint(MPI.COMM_WORLD.size)\ntime.sleep(float(sys.argv[1]))\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -29,7 +30,8 @@ func TestAlone(t *testing.T) {
 	}{
 		{"as it should be", "MPICH", "", nil, "0", "2", ""},
 		{"without its environment, shortly", "MPICH", "", []string{"env", "-i"}, "1", "1",
-			"has MPICH 5.0.2 loaded|to its end|not of 2; the likely reason: the program that started it removed PMI_FD"},
+			"has MPICH 5.0.2 loaded|to its end|not of 2; the likely reason: the program that " +
+				"started it removed PMI_FD"},
 		// Use separate TMPDIRs: two independent processes of Open MPI 4 fail if both create the same
 		// directory at the same time.
 		{"without a hint", "OPENMPI4", "",
@@ -37,13 +39,15 @@ func TestAlone(t *testing.T) {
 				"env", "-u", "JSM_JSRUN_PORT"}, "8", "1",
 			"has Open MPI 4.|not of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
 		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1",
-			"has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to fix it: leave out --pmix=off"},
+			"has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was " +
+				"given; to fix it: leave out --pmix=off"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			python := os.Getenv("BRINGUPD_TEST_" + tc.mpi)
 			if python == "" {
-				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", tc.mpi, tc.mpi)
+				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has "+
+					"it (make test installs it)", tc.mpi, tc.mpi)
 			}
 			args := []string{"local", "--nodes=2", "--ranks-per-node=1", "--log-dir=" + t.TempDir()}
 			if tc.flag != "" {

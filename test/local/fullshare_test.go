@@ -31,7 +31,8 @@ func TestFullShare(t *testing.T) {
 		code int
 	}{
 		{"a required service is killed", "", `touch "$work/at"; kill -9 $(cat "$work/srv.1"); sleep 120`, 77},
-		{"a required service of the head is killed", "", `touch "$work/at"; kill -9 $(cat "$work/srv.0"); sleep 120`, 77},
+		{"a required service of the head is killed", "",
+			`touch "$work/at"; kill -9 $(cat "$work/srv.0"); sleep 120`, 77},
 		{"no name can be made at the end", "", `fill_names; touch "$work/at"`, 0},
 		{"a service starts again, and then there is space", ", restarts: {max: 1}", `
 first=$(cat "$work/srv.1")
@@ -52,7 +53,8 @@ exit 9`, 0},
 			logs, work := t.TempDir(), t.TempDir()
 			file := filepath.Join(work, "job.yaml")
 			roles := "roles:\n" +
-				"  - {name: srv, nodes: 2, command: 'echo $$ >" + work + "/srv.$BRINGUPD_ROLE_INDEX; exec sleep 1000'" + tc.keys + "}\n" +
+				"  - {name: srv, nodes: 2, command: 'echo $$ >" + work +
+				"/srv.$BRINGUPD_ROLE_INDEX; exec sleep 1000'" + tc.keys + "}\n" +
 				"  - {name: main, nodes: 1, primary: true, command: '. " + work + "/main.sh'}\n"
 			script := "work=" + work + fillShare + tc.main + "\n"
 			for path, text := range map[string]string{file: roles, filepath.Join(work, "main.sh"): script} {
@@ -98,7 +100,8 @@ func TestRunDirectoryVanishes(t *testing.T) {
 			defer cancel()
 			const removes = `sleep 1; [ $BRINGUPD_RANK != 0 ] || rm -rf "$BRINGUPD_RUN_DIR"; sleep 2; `
 			job := exec.CommandContext(ctx, jobtest.Bringupd,
-				"local", "--nodes=3", "--ranks-per-node=1", "--pmix=off", "--log-dir="+t.TempDir(), "--", "sh", "-c", removes+tc.last)
+				"local", "--nodes=3", "--ranks-per-node=1", "--pmix=off", "--log-dir="+t.TempDir(),
+				"--", "sh", "-c", removes+tc.last)
 			out, err := job.CombinedOutput()
 			if code := job.ProcessState.ExitCode(); code != tc.code {
 				t.Errorf("it ended with %d (%v), not %d:\n%s", code, err, tc.code, out)

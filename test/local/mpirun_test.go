@@ -24,7 +24,8 @@ func TestOwnMPIRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			python := os.Getenv("BRINGUPD_TEST_" + name)
 			if python == "" {
-				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", name, name)
+				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has "+
+					"it (make test installs it)", name, name)
 			}
 			job := exec.CommandContext(t.Context(), jobtest.Bringupd, "local",
 				"--nodes=2", "--slots-per-node=2", "--log-dir="+t.TempDir(),
@@ -52,7 +53,8 @@ func TestDriverWithMPI(t *testing.T) {
 			mpi, _, _ := strings.Cut(name, " ")
 			python := os.Getenv("BRINGUPD_TEST_" + mpi)
 			if python == "" {
-				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", mpi, mpi)
+				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has "+
+					"it (make test installs it)", mpi, mpi)
 			}
 			driver := []string{python, "-c", "import time; from mpi4py import MPI; time.sleep(8)"}
 			if launcher != "" {

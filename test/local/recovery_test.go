@@ -84,15 +84,24 @@ func TestRestartOn(t *testing.T) {
 		starts        string // the attempts in which the program was started
 		says          string
 	}{
-		{"a driver, by default", once, nil, 3, "0", "there is no further attempt: driver (3) does not lead to a restart without --restart-on=any"},
+		{"a driver, by default", once, nil, 3, "0",
+			"there is no further attempt: driver (3) does not lead to a restart without --restart-on=any"},
 		{"a driver", once, []string{"--restart-on=any"}, 0, "0 1", "driver (3): attempt 2 of at most 3 follows"},
-		{"a driver that always fails", once + "; exit 4", []string{"--restart-on=any"}, 4, "0 1 2", "there is no further attempt: driver (4) again, in attempt 3 of at most 3"},
-		{"a driver, and its code", once, []string{"--restart-on=any", "--no-restart-codes=2-3"}, 3, "0", "there is no further attempt: driver (3): there is no restart after this code"},
-		{"a rank, by default", once, []string{ranks}, 3, "0 0", "rank (3) does not lead to a restart without --restart-on=rank"},
-		{"a rank", once + "; [ $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS = 1/2 ]", []string{ranks, "--restart-on=rank"}, 0, "0 0 1 1", "rank (3): attempt 2 of at most 3 follows"},
-		{"a rank that is wrong", once + "; exit 65", []string{ranks, "--restart-on=rank"}, 65, "0 0 1 1", "rank (65): there is no restart after this code"},
-		{"a service", once + ` || sleep 300`, []string{"--restart-on=service", `--worker-cmd=[ $BRINGUPD_ATTEMPT -ge 1 ] || { sleep 1; exit 5; }; sleep 300`}, 0, "0 1", "service (77): attempt 2 of at most 3 follows"},
-		{"a service, by default", once + ` || sleep 300`, []string{`--worker-cmd=sleep 1; exit 5`}, 77, "0", "without --restart-on=service"},
+		{"a driver that always fails", once + "; exit 4", []string{"--restart-on=any"}, 4, "0 1 2",
+			"there is no further attempt: driver (4) again, in attempt 3 of at most 3"},
+		{"a driver, and its code", once, []string{"--restart-on=any", "--no-restart-codes=2-3"}, 3,
+			"0", "there is no further attempt: driver (3): there is no restart after this code"},
+		{"a rank, by default", once, []string{ranks}, 3, "0 0",
+			"rank (3) does not lead to a restart without --restart-on=rank"},
+		{"a rank", once + "; [ $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS = 1/2 ]",
+			[]string{ranks, "--restart-on=rank"}, 0, "0 0 1 1", "rank (3): attempt 2 of at most 3 follows"},
+		{"a rank that is wrong", once + "; exit 65", []string{ranks, "--restart-on=rank"}, 65,
+			"0 0 1 1", "rank (65): there is no restart after this code"},
+		{"a service", once + ` || sleep 300`, []string{"--restart-on=service",
+			`--worker-cmd=[ $BRINGUPD_ATTEMPT -ge 1 ] || { sleep 1; exit 5; }; sleep 300`}, 0,
+			"0 1", "service (77): attempt 2 of at most 3 follows"},
+		{"a service, by default", once + ` || sleep 300`, []string{`--worker-cmd=sleep 1; exit 5`},
+			77, "0", "without --restart-on=service"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +112,9 @@ func TestRestartOn(t *testing.T) {
 			starts := strings.Fields(string(data))
 			slices.Sort(starts)
 			// Ranks may be ended before they have started the program.
-			started := strings.Join(starts, " ") == tc.starts || slices.Contains(tc.flags, ranks) && strings.Join(slices.Compact(starts), "") == strings.ReplaceAll(strings.ReplaceAll(tc.starts, "0 0", "0"), " 1 1", "1")
+			started := strings.Join(starts, " ") == tc.starts || slices.Contains(tc.flags, ranks) &&
+				strings.Join(slices.Compact(starts),
+					"") == strings.ReplaceAll(strings.ReplaceAll(tc.starts, "0 0", "0"), " 1 1", "1")
 			if code != tc.code || !started || !strings.Contains(said, tc.says) {
 				t.Errorf("it ended with %d, and started in the attempts %q:\n%s", code, starts, said)
 			}
@@ -133,11 +144,14 @@ done
 		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir=" + metrics}, program)
 	j.Need("the last step in the status", func() bool {
 		status, _ := exec.Command(jobtest.Bringupd, "status", j.Logs).Output()
-		return strings.Contains(string(status), "j-a1") && strings.Contains(string(status), "  progress: step 30, ") && strings.Contains(string(status), "steps repeated after a restart")
+		return strings.Contains(string(status), "j-a1") &&
+			strings.Contains(string(status), "  progress: step 30, ") &&
+			strings.Contains(string(status), "steps repeated after a restart")
 	})
 	j.Need("the last step in the metrics", func() bool {
 		text, _ := os.ReadFile(filepath.Join(metrics, "bringupd-j-a1-0.prom"))
-		return strings.Contains(string(text), `bringupd_step{run="j-a1",rank="0"} 30`) && strings.Contains(string(text), "bringupd_goodput_ratio")
+		return strings.Contains(string(text), `bringupd_step{run="j-a1",rank="0"} 30`) &&
+			strings.Contains(string(text), "bringupd_goodput_ratio")
 	})
 	j.Write("seen", "")
 	if code := j.AwaitEnd(ceiling); code != 0 {
@@ -147,11 +161,13 @@ done
 	var result record.Result
 	isThere := j.Read(&result, signal.NameResult)
 	p := result.Progress
-	if !isThere || p == nil || p.Step != 30 || p.MaxStep != 30 || !p.Gained || p.Goodput <= 0 || p.Goodput >= 1 || len(p.Lost) != 1 {
+	if !isThere || p == nil || p.Step != 30 || p.MaxStep != 30 || !p.Gained || p.Goodput <= 0 ||
+		p.Goodput >= 1 || len(p.Lost) != 1 {
 		t.Fatalf("the progress is %+v", p)
 	}
 	// One of the ranks reached step 15, and both continue with 11.
-	if lost := p.Lost[0]; lost.Attempt != 1 || lost.Reached < 14 || lost.Reached > 15 || lost.Resumed != 11 || lost.Steps != lost.Reached-10 {
+	if lost := p.Lost[0]; lost.Attempt != 1 || lost.Reached < 14 || lost.Reached > 15 ||
+		lost.Resumed != 11 || lost.Steps != lost.Reached-10 {
 		t.Errorf("lost are %+v", lost)
 	}
 	if slow := p.Slowest; slow == nil || slow.Step != 30 || slow.Median != 30 || slow.Count != 2 {
@@ -172,7 +188,8 @@ done
 func TestRestartWithoutProgress(t *testing.T) {
 	t.Parallel()
 	j := startLocal(t, 1, []string{"--restarts=5", "--restart-on=any",
-		`--progress=step (\d+)`}, `echo $BRINGUPD_ATTEMPT >>$D/starts; echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
+		`--progress=step (\d+)`}, `echo $BRINGUPD_ATTEMPT >>$D/starts
+		echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
 	code := j.AwaitEnd(ceiling)
 	starts, _ := os.ReadFile(filepath.Join(j.Dir, "starts"))
 	// Attempts 0 to 2 gain a step each, and attempt 3 none.

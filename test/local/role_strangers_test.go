@@ -55,7 +55,8 @@ func startRoles(t *testing.T, file string) *roleJob {
 	if err := os.WriteFile(config, []byte("roles:\n"+file), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := users.Job.Command(t.Context(), j.dir, users.Public(t, jobtest.Bringupd), "local", "--nodes=1", "--log-dir="+j.dir+"/logs", "--job-id=j", "--config="+config)
+	cmd := users.Job.Command(t.Context(), j.dir, users.Public(t, jobtest.Bringupd), "local",
+		"--nodes=1", "--log-dir="+j.dir+"/logs", "--job-id=j", "--config="+config)
 	cmd.Env = append(cmd.Env, "DIR="+j.dir, "SERVE="+users.Public(t, os.Args[0]))
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
@@ -178,7 +179,10 @@ func TestStrangerAtUnprobedRole(t *testing.T) {
     until test -e $DIR/stranger; do sleep 0.05; done
     for i in $(seq 20); do test ! -s $BRINGUPD_ENDPOINTS_FILE_SERVER || exit 5; sleep 0.1; done
     echo now > $DIR/unlisted
-    for i in $(seq 300); do grep -qxF $BRINGUPD_ROLE_SERVER_ENDPOINTS $BRINGUPD_ENDPOINTS_FILE_SERVER && exit 0; sleep 0.1; done
+    for i in $(seq 300); do
+      grep -qxF $BRINGUPD_ROLE_SERVER_ENDPOINTS $BRINGUPD_ENDPOINTS_FILE_SERVER && exit 0
+      sleep 0.1
+    done
     exit 6
 `)
 	_, port, err := net.SplitHostPort(j.awaitFile("port"))
@@ -204,7 +208,9 @@ func TestKeyInProbe(t *testing.T) {
   nodes: all
   command: echo my key is $BRINGUPD_ROLE_SERVER_KEY; echo $BRINGUPD_ROLE_SERVER_KEY > $DIR/key; exec sleep 600
   ready:
-    probe: "exec:sh -c 'tr \\\\0 \\\\n < /proc/$$/cmdline > $DIR/probed; echo probed with $BRINGUPD_ROLE_SERVER_KEY; exit 1'"
+    probe: >-
+      exec:sh -c 'tr \\0 \\n < /proc/$$/cmdline > $DIR/probed;
+      echo probed with $BRINGUPD_ROLE_SERVER_KEY; exit 1'
     timeout: 2s
 `)
 	key := j.awaitFile("key")
@@ -234,7 +240,10 @@ func TestKeyInProbe(t *testing.T) {
 // and that it listens there.
 func TestPortsOfSteps(t *testing.T) {
 	j := startRoles(t, `
-- {name: first, nodes: all, oneshot: true, command: "echo $BRINGUPD_ROLE_SERVER_ENDPOINTS > $DIR/port; until test -e $DIR/tried; do sleep 0.05; done"}
+- name: first
+  nodes: all
+  oneshot: true
+  command: echo $BRINGUPD_ROLE_SERVER_ENDPOINTS > $DIR/port; until test -e $DIR/tried; do sleep 0.05; done
 - name: server
   nodes: all
   step: other
@@ -273,7 +282,8 @@ func TestStrangerKeepsPort(t *testing.T) {
 	port := j.awaitFile("port")
 	listenAs(t, users.Stranger, "127.0.0.1:"+port)
 	j.awaitEnd(77)
-	if want := fmt.Sprintf("port %s of 127.0.0.1 is held by a process of user %d", port, users.Stranger.ID); !strings.Contains(j.said(), want) {
+	if want := fmt.Sprintf("port %s of 127.0.0.1 is held by a process of user %d", port,
+		users.Stranger.ID); !strings.Contains(j.said(), want) {
 		t.Errorf("it does not say %q:\n%s", want, j.said())
 	}
 }
@@ -293,7 +303,10 @@ func TestStrangerTakesPort(t *testing.T) {
 	stranger := listenAs(t, users.Stranger, "0.0.0.0:"+port)
 	j.touch("taken")
 	want := fmt.Sprintf("port %s of :: is held by a process of user %d", port, users.Stranger.ID)
-	j.await("it says that it waits", func() bool { return strings.Contains(j.said(), "waiting until the port is free") })
+	j.await("it says that it waits", func() bool {
+		return strings.Contains(j.said(),
+			"waiting until the port is free")
+	})
 	_ = stranger.Close()
 	j.awaitEnd(0)
 	if !strings.Contains(j.said(), want) {

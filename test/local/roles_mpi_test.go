@@ -24,14 +24,16 @@ func runRoles(t *testing.T, nodes, file string) (code int, out, said string, res
 	text := os.Expand("roles:\n"+file, func(name string) string {
 		python := os.Getenv("BRINGUPD_TEST_" + name)
 		if python == "" {
-			t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", name, name)
+			t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it "+
+				"(make test installs it)", name, name)
 		}
 		return python
 	})
 	if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.CommandContext(t.Context(), jobtest.Bringupd, "local", "--nodes="+nodes, "--log-dir="+dir, "--job-id=j", "--config="+job)
+	run := exec.CommandContext(t.Context(), jobtest.Bringupd, "local", "--nodes="+nodes,
+		"--log-dir="+dir, "--job-id=j", "--config="+job)
 	run.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	var printed, messages strings.Builder
 	run.Stdout, run.Stderr = &printed, &messages
@@ -52,7 +54,8 @@ func TestRolesWithMPI(t *testing.T) {
 - {name: server, nodes: head, command: exec sleep 600}
 - {name: mpich, nodes: 1, ranks-per-node: 3, primary: true, command: exec $MPICH testdata/role_world.py}
 - {name: open, nodes: rest, ranks-per-node: 1, primary: true, command: exec $OPENMPI testdata/role_world.py}
-- {name: both, nodes: all, nodes-per-instance: 2, ranks-per-node: 2, primary: true, command: exec $OPENMPI4 testdata/role_world.py}
+- {name: both, nodes: all, nodes-per-instance: 2, ranks-per-node: 2, primary: true,
+   command: exec $OPENMPI4 testdata/role_world.py}
 `)
 	if code != 0 {
 		t.Errorf("it ended with %d\n%s%s", code, out, said)
@@ -90,10 +93,13 @@ func TestRolesWithMPIThatDie(t *testing.T) {
 		t.Run(tc.mpi+", "+tc.mode, func(t *testing.T) {
 			code, out, said, result := runRoles(t, "4", `
 - {name: other, nodes: 2, ranks-per-node: 1, command: "$`+tc.mpi+` testdata/role_world.py && exec sleep 600"}
-- {name: train, nodes: rest, ranks-per-node: 2, primary: true, command: exec $`+tc.mpi+` testdata/role_world.py `+tc.mode+`}
+- {name: train, nodes: rest, ranks-per-node: 2, primary: true,
+   command: exec $`+tc.mpi+` testdata/role_world.py `+tc.mode+`}
 `)
 			cause := result.Cause
-			if code != tc.code || cause == nil || !strings.HasPrefix(cause.Message, "rank 3 of train.0 (") || !strings.Contains(cause.Message, ") "+tc.says) {
+			if code != tc.code || cause == nil ||
+				!strings.HasPrefix(cause.Message, "rank 3 of train.0 (") ||
+				!strings.Contains(cause.Message, ") "+tc.says) {
 				t.Fatalf("it ended with %d because of %+v\n%s%s", code, cause, out, said)
 			}
 			if cause.NodeIndex != 3 || cause.WorldRank.Number != 3 || cause.WorldRank.World != "train.0" {
@@ -108,7 +114,8 @@ func TestRolesWithMPIThatDie(t *testing.T) {
 func TestRolesWithMPIAndRestarts(t *testing.T) {
 	linked := filepath.Join(t.TempDir(), "linked")
 	compiler := filepath.Join(filepath.Dir(os.Getenv("BRINGUPD_TEST_MPICH")), "mpicc_abi")
-	if said, err := exec.CommandContext(t.Context(), compiler, "../e2e/testdata/mpi_trial.c", "-o", linked).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(t.Context(), compiler, "../e2e/testdata/mpi_trial.c", "-o",
+		linked).CombinedOutput(); err != nil {
 		t.Fatalf("cannot compile: %v\n%s", err, said)
 	}
 	for name, tc := range map[string]struct{ command, says string }{
@@ -122,7 +129,8 @@ func TestRolesWithMPIAndRestarts(t *testing.T) {
 - {name: train, nodes: rest, ranks-per-node: 1, primary: true, restarts: 3, command: exec `+tc.command+`}
 `)
 			const why = "a world of MPI ranks cannot be started again: omit restarts from role train (line 3)"
-			if result.Cause == nil || code != 64 || !strings.Contains(result.Cause.Message, tc.says) || !strings.HasSuffix(result.Cause.Message, why) {
+			if result.Cause == nil || code != 64 ||
+				!strings.Contains(result.Cause.Message, tc.says) || !strings.HasSuffix(result.Cause.Message, why) {
 				t.Errorf("it ended with %d because of %+v\n%s%s", code, result.Cause, out, said)
 			}
 			if strings.Contains(out, "ranks of") {

@@ -41,7 +41,8 @@ func BenchmarkRestart(b *testing.B) {
 		{"spanning", "nodes: all, nodes-per-instance: 2", 4},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
-			file := fmt.Sprintf("roles:\n- {name: server, %s, restarts: {max: 100000, backoff: %s..%s, window: 48h}, command: %q}\n", tc.keys, benchBackoff, benchBackoff, announce)
+			file := fmt.Sprintf("roles:\n- {name: server, %s, restarts: {max: 100000, backoff: "+
+				"%s..%s, window: 48h}, command: %q}\n", tc.keys, benchBackoff, benchBackoff, announce)
 			j, starts := beginBench(b, file, nil, fmt.Sprintf("--nodes=%d", benchNodes))
 			processes := collect(b, starts, tc.processes)
 			j.awaitGate()
@@ -60,14 +61,16 @@ func BenchmarkRestart(b *testing.B) {
 // BenchmarkRoleDeath reports the time from the death of a process to the end of all daemons: of a
 // required instance of a role, and, for comparison, of the service of a worker.
 func BenchmarkRoleDeath(b *testing.B) {
-	file := fmt.Sprintf("roles:\n- {name: server, nodes: all, command: %q}\n- {name: driver, nodes: head, primary: true, command: sleep 1003}\n", announce)
+	file := fmt.Sprintf("roles:\n- {name: server, nodes: all, command: %q}\n- {name: driver, "+
+		"nodes: head, primary: true, command: sleep 1003}\n", announce)
 	for _, tc := range []struct {
 		name, file string
 		processes  int
 		flags      []string
 	}{
 		{"instance", file, benchNodes, nil},
-		{"worker-service", "{}\n", benchNodes + 1, []string{"--head-cmd=" + announce, "--worker-cmd=" + announce, "--worker-ready=", "--", "sleep", "1003"}},
+		{"worker-service", "{}\n", benchNodes + 1,
+			[]string{"--head-cmd=" + announce, "--worker-cmd=" + announce, "--worker-ready=", "--", "sleep", "1003"}},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			var took []float64
@@ -82,7 +85,8 @@ func BenchmarkRoleDeath(b *testing.B) {
 }
 
 // announce is the program of all instances: it announces its start.
-const announce = "echo $BRINGUPD_ROLE_INDEX.$BRINGUPD_INSTANCE_RANK g$BRINGUPD_GENERATION $BRINGUPD_NODE_RANK $$ >$ROLERUNS_FIFO; exec sleep 1002"
+const announce = "echo $BRINGUPD_ROLE_INDEX.$BRINGUPD_INSTANCE_RANK g$BRINGUPD_GENERATION " +
+	"$BRINGUPD_NODE_RANK $$ >$ROLERUNS_FIFO; exec sleep 1002"
 
 // announced is the start of a program.
 type announced struct {

@@ -116,7 +116,8 @@ func (f fault) how(r *role) string {
 	case f.kind == hang:
 		return "hangs: its probe"
 	case f.kind == hangInstance:
-		return fmt.Sprintf("no process of %s.%d has used CPU time or printed anything for %s", r.name, f.index, hangTimeout)
+		return fmt.Sprintf("no process of %s.%d has used CPU time or printed anything for %s",
+			r.name, f.index, hangTimeout)
 	case f.kind == badStart && r.isProbed(f.rank):
 		return fmt.Sprintf("died before it was ready: exit code %d", f.code)
 	case f.kind == exitZero:

@@ -151,7 +151,8 @@ func (l *latencies) add(spans bool, took time.Duration) {
 
 // summary summarises the times.
 func (l *latencies) summary() string {
-	return "from a kill to the start of the replacement, besides its back-off: on one node " + spread(l.single) + "; on several nodes " + spread(l.spanning)
+	return "from a kill to the start of the replacement, besides its back-off: on one node " +
+		spread(l.single) + "; on several nodes " + spread(l.spanning)
 }
 
 // spread summarises durations.

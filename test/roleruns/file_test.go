@@ -183,7 +183,8 @@ func addProbes(r *role, dir string, add func(format string, args ...any)) {
 	probe := map[string]string{
 		"tcp":  "tcp:$BRINGUPD_PORT",
 		"http": "http://localhost:$BRINGUPD_PORT/health",
-		"exec": "exec:test -e " + dir + "/up/$BRINGUPD_ROLE.$BRINGUPD_ROLE_INDEX.$BRINGUPD_INSTANCE_RANK.g$BRINGUPD_GENERATION",
+		"exec": "exec:test -e " + dir +
+			"/up/$BRINGUPD_ROLE.$BRINGUPD_ROLE_INDEX.$BRINGUPD_INSTANCE_RANK.g$BRINGUPD_GENERATION",
 	}[r.probe]
 	if r.probe != "" {
 		add("ready: {probe: %q, timeout: 1m}", probe)

@@ -143,7 +143,8 @@ func (j *job) settle(mayEnd bool, models ...*model) *model {
 		return nil
 	case !ok:
 		ready, lost := models[0].expected()
-		j.bad("the run did not reach the state of ready %v and lost %v: the last list has ready %v, lost %v; missing: %s", ready, lost, live.Ready, live.Lost, missing)
+		j.bad("the run did not reach the state of ready %v and lost %v: the last list has ready "+
+			"%v, lost %v; missing: %s", ready, lost, live.Ready, live.Lost, missing)
 		return nil
 	}
 	j.checkLost(found)
@@ -194,7 +195,8 @@ func (j *job) missingMark(m *model) string {
 // markOf returns the record of an instance that must be there because of a process; empty if there
 // may be none.
 func (j *job) markOf(r *role, index int, s *state, rank int) string {
-	mark := record.InstanceMark{Node: s.nodes[rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
+	mark := record.InstanceMark{Node: s.nodes[rank], Instance: r.firstNumber + index,
+		Generation: s.generation, State: record.InstanceReady}
 	if s.done[rank] {
 		if !s.isDoneOn(mark.Node) {
 			return ""
@@ -252,7 +254,8 @@ func (j *job) checkEndpoints(m *model) {
 		for _, r := range m.roles {
 			variable := roles.VariableName(r.name)
 			if !m.dead[daemons[facts]] {
-				files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name], strings.Split(newest.Planned[variable], ","))
+				files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name],
+					strings.Split(newest.Planned[variable], ","))
 			}
 		}
 	}
@@ -351,7 +354,8 @@ func (j *job) strike(m *model, s step) time.Time {
 func (j *job) otherProcesses(m *model, f fault) (pids []int) {
 	s := m.states[f.role][f.index]
 	for rank, done := range s.done {
-		if facts := j.facts(nameOf(fault{role: f.role, index: f.index, rank: rank}, s.generation)); facts != nil && !done && rank != f.rank {
+		if facts := j.facts(nameOf(fault{role: f.role, index: f.index, rank: rank},
+			s.generation)); facts != nil && !done && rank != f.rank {
 			pids = append(pids, facts.PID)
 		}
 	}

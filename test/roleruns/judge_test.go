@@ -117,7 +117,8 @@ func judgeEnd(want ending, got seen) string {
 	case want.kind == health.DaemonDied && !slices.Equal(cause.LostNodes, []int{want.node}):
 		return fmt.Sprintf("the nodes %v are blamed, want %d: %s", cause.LostNodes, want.node, cause.Message)
 	case want.child != "" && (cause.Child != want.child || cause.NodeIndex != want.node):
-		return fmt.Sprintf("the cause is %s of node %d, want %s of node %d: %s", cause.Child, cause.NodeIndex, want.child, want.node, cause.Message)
+		return fmt.Sprintf("the cause is %s of node %d, want %s of node %d: %s", cause.Child,
+			cause.NodeIndex, want.child, want.node, cause.Message)
 	}
 	return ""
 }
@@ -180,7 +181,8 @@ func judgeOrder(s schedule, m *model, got seen) (wrong []string) {
 	for level, at := range first {
 		for other, end := range last {
 			if other < level && end > at {
-				wrong = append(wrong, fmt.Sprintf("level %d was stopped (%s) before the end of level %d (%s)", level, got.ends[at], other, got.ends[end]))
+				wrong = append(wrong, fmt.Sprintf("level %d was stopped (%s) before the end of "+
+					"level %d (%s)", level, got.ends[at], other, got.ends[end]))
 			}
 		}
 	}

@@ -257,7 +257,8 @@ func (m *model) exit(r *role, f fault, code int, how string) {
 		m.endIfFinished()
 		return
 	}
-	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank), node: s.nodes[f.rank], how: how}
+	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank),
+		node: s.nodes[f.rank], how: how}
 	if r.primary {
 		m.end.kind, m.end.code = r.primaryKind(), code
 	}

@@ -55,7 +55,8 @@ type standIn struct {
 func newStandIn(dir string) *standIn {
 	role := os.Getenv("BRINGUPD_ROLE")
 	process := fmt.Sprintf("%s.%s.%s", role, os.Getenv("BRINGUPD_ROLE_INDEX"), os.Getenv("BRINGUPD_INSTANCE_RANK"))
-	return &standIn{dir: dir, role: role, process: process, name: process + ".g" + os.Getenv("BRINGUPD_GENERATION"), notified: make(chan os.Signal, 8)}
+	return &standIn{dir: dir, role: role, process: process, name: process + ".g" +
+		os.Getenv("BRINGUPD_GENERATION"), notified: make(chan os.Signal, 8)}
 }
 
 // run is the program. It returns its exit code.
@@ -190,7 +191,8 @@ func (s *standIn) order(dir string) (code int, given bool) {
 
 // publishStart publishes what this process knows.
 func (s *standIn) publishStart(at time.Time) {
-	facts := startFacts{PID: os.Getpid(), Parent: os.Getppid(), At: at, Planned: make(map[string]string), Files: make(map[string]string)}
+	facts := startFacts{PID: os.Getpid(), Parent: os.Getppid(), At: at,
+		Planned: make(map[string]string), Files: make(map[string]string)}
 	facts.Node, _ = strconv.Atoi(os.Getenv("BRINGUPD_LAUNCH_RANK"))
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")

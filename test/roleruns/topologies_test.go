@@ -115,7 +115,8 @@ func (tc topology) run(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j.start(file, []string{"PATH=" + programs + ":" + os.Getenv("PATH"), fmt.Sprintf("%s=%d %s", serversVariable, tc.endpoints, tc.servers)},
+	j.start(file, []string{"PATH=" + programs + ":" + os.Getenv("PATH"),
+		fmt.Sprintf("%s=%d %s", serversVariable, tc.endpoints, tc.servers)},
 		fmt.Sprintf("--nodes=%d", tc.nodes), fmt.Sprintf("--gpus-per-node=%d", tc.gpus), "--gpu-check=off")
 	if tc.stop {
 		j.stopWhenServing(tc)

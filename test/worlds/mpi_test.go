@@ -19,7 +19,8 @@ func mpis(t *testing.T) map[string][]string {
 	bin := func(variable string) string {
 		python := os.Getenv(variable)
 		if python == "" {
-			t.Fatalf("cannot test MPI: %s must be the python of a virtual environment that has one: . test/setup.sh", variable)
+			t.Fatalf("cannot test MPI: %s must be the python of a virtual environment that has "+
+				"one: . test/setup.sh", variable)
 		}
 		return filepath.Dir(python)
 	}

@@ -113,11 +113,13 @@ func bemoan(rank int, lost error) int {
 	switch rank % 4 {
 	case 0:
 		fmt.Fprintf(os.Stderr,
-			"Traceback (most recent call last):\n  File \"train.py\", line 210, in <module>\nConnectionResetError: [Errno 104] Connection reset by peer (%v)\n", lost)
+			"Traceback (most recent call last):\n  File \"train.py\", line 210, in "+
+				"<module>\nConnectionResetError: [Errno 104] Connection reset by peer (%v)\n", lost)
 		return 1
 	case 1:
 		fmt.Fprintf(os.Stderr,
-			"terminate called after throwing an instance of 'gloo::IoException'\n  what():  [pair.cc:598] Connection closed by peer [127.0.0.1]:1\n")
+			"terminate called after throwing an instance of 'gloo::IoException'\n  what():  "+
+				"[pair.cc:598] Connection closed by peer [127.0.0.1]:1\n")
 		return 128 + int(syscall.SIGABRT)
 	case 2:
 		time.Sleep(20 * time.Millisecond)
@@ -139,7 +141,8 @@ func obey(dir string) {
 	switch what {
 	case orderExit:
 		fmt.Fprintf(os.Stderr,
-			"Traceback (most recent call last):\n  File \"train.py\", line 211, in <module>\nValueError: the loss is not a number\n")
+			"Traceback (most recent call last):\n  File \"train.py\", line 211, in "+
+				"<module>\nValueError: the loss is not a number\n")
 		code, _ := strconv.Atoi(argument)
 		os.Exit(code)
 	case orderCrash:

@@ -37,7 +37,8 @@ var (
 	}
 	Max1550 = Node{
 		"6 Intel Max 1550, 12 tiles",
-		"Aurora machine overview, docs.alcf.anl.gov; device numbers of intel/compute-runtime; PCI addresses not verified",
+		"Aurora machine overview, docs.alcf.anl.gov; device numbers of intel/compute-runtime; " +
+			"PCI addresses not verified",
 		6, []string{"0000:18:00.0", "0000:42:00.0", "0000:6c:00.0", "0001:18:00.0", "0001:42:00.0",
 			"0001:6c:00.0"},
 		"0x0bd6", false, 2,
@@ -93,7 +94,8 @@ func (tree tree) kfd(node int, bus string, render int) {
 	folder := fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/", node)
 	tree.file(folder+"gpu_id", fmt.Sprint(40000+node))
 	tree.file(folder+"properties",
-		fmt.Sprintf("cpu_cores_count 0\nsimd_count 440\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id %d\n",
+		fmt.Sprintf("cpu_cores_count 0\nsimd_count 440\nvendor_id 4098\nlocation_id %d\ndomain "+
+			"%d\ndrm_render_minor %d\nunique_id %d\n",
 			number<<8, domain, render, 11139482937205096448+uint64(node)))
 }
 

@@ -149,7 +149,8 @@ func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, 
 	cmd := exec.CommandContext(ctx, "unshare", args...)
 	cmd.Dir = filepath.Join(place, "work")
 	cmd.Env = []string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8", fake.Env(), "LD_LIBRARY_PATH=" + filepath.Dir(fake.Library),
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8", fake.Env(),
+		"LD_LIBRARY_PATH=" + filepath.Dir(fake.Library),
 		"SLURM_JOB_ID=" + strconv.Itoa(s.job), "SLURM_STEP_ID=0",
 		"SLURM_PROCID=" + strconv.Itoa(rank),
 		"SLURM_NTASKS=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_NNODES=4", "SLURM_STEP_NUM_NODES=4",

@@ -48,7 +48,9 @@ const runningRoles = `roles:
 - name: judge
   nodes: 2
   per-node: 2
-  command: test $BRINGUPD_ROLE_INDEX != 1 -o $BRINGUPD_GENERATION != 0 && exec sleep 1000; sleep 2; echo CUDA error, out of memory >&2; exit 1
+  command: >-
+    test $BRINGUPD_ROLE_INDEX != 1 -o $BRINGUPD_GENERATION != 0 && exec sleep 1000; sleep 2;
+    echo CUDA error, out of memory >&2; exit 1
   restarts: {max: 3, backoff: 100ms..1s}
 - name: reward
   with: judge
@@ -61,7 +63,9 @@ const runningRoles = `roles:
 const failingRoles = `roles:
 - name: judge
   nodes: 3
-  command: test $BRINGUPD_ROLE_INDEX = 0 && exec sleep 1000; sleep $BRINGUPD_ROLE_INDEX; echo judge $BRINGUPD_ROLE_INDEX gives up >&2; exit 5
+  command: >-
+    test $BRINGUPD_ROLE_INDEX = 0 && exec sleep 1000; sleep $BRINGUPD_ROLE_INDEX;
+    echo judge $BRINGUPD_ROLE_INDEX gives up >&2; exit 5
   require: {start: all, run: 2}
 - {name: trainer, nodes: rest, primary: true, command: exec sleep 1000}
 `
@@ -94,19 +98,24 @@ func scenarios() []scenario {
 		{name: "share-66", driver: train, flags: []string{"--join-timeout=3s"},
 			odd: map[int]string{2: "--log-dir=" + place + "/elsewhere"}, code: 66},
 		{name: "check-75", driver: train,
-			flags: with("--active-check=test $SLURM_PROCID != 2 || { echo 'all_reduce: 3.1 GB/s, want 40' >&2; exit 2; }"), code: 75},
+			flags: with("--active-check=test $SLURM_PROCID != 2 || { echo 'all_reduce: 3.1 " +
+				"GB/s, want 40' >&2; exit 2; }"), code: 75},
 		{name: "peer-76", driver: sh("sleep 60"), flags: services,
 			meanwhile: killRank(2, syscall.SIGKILL), code: 76},
 		{name: "head-76", driver: sh("sleep 60"), flags: services,
 			meanwhile: killRank(0, syscall.SIGKILL), code: 76},
 		{name: "service-77", driver: train,
-			flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID && exec sleep 1000; echo 'worker: cannot bind: address already in use' >&2; exit 1"), code: 77},
+			flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID && " +
+				"exec sleep 1000; echo 'worker: cannot bind: address already in use' >&2; exit 1"), code: 77},
 		{name: "sandbox-77", driver: train,
-			flags: with("--sandbox-cmd=test $SLURM_PROCID != 1 && exec sleep 1000; echo 'sandbox: no image' >&2; exit 12"), code: 77},
+			flags: with("--sandbox-cmd=test $SLURM_PROCID != 1 && exec sleep 1000; echo " +
+				"'sandbox: no image' >&2; exit 12"), code: 77},
 		{name: "setup-77", driver: train,
-			flags: with("--setup-cmd=test $SLURM_PROCID != 3 || { echo 'mount: permission denied' >&2; exit 32; }"), code: 77},
+			flags: with("--setup-cmd=test $SLURM_PROCID != 3 || { echo 'mount: permission " +
+				"denied' >&2; exit 32; }"), code: 77},
 		{name: "service-late-77", driver: sh("sleep 60"),
-			flags: with("--worker-cmd=touch ready.$SLURM_PROCID; test $SLURM_PROCID != 1 && exec sleep 1000; sleep 2; echo 'worker: segmentation fault' >&2; kill -SEGV $$"), code: 77},
+			flags: with("--worker-cmd=touch ready.$SLURM_PROCID; test $SLURM_PROCID != 1 && " +
+				"exec sleep 1000; sleep 2; echo 'worker: segmentation fault' >&2; kill -SEGV $$"), code: 77},
 		{name: "deadline-124", driver: train,
 			flags: []string{"--sandbox-step", "--start-timeout=2s",
 				"--peer-timeout=4s"}, code: 124},
@@ -122,7 +131,8 @@ func scenarios() []scenario {
 			driver: sh("sleep 0.5; echo 'event 3 xid 79' >> $FAKE_NVIDIA_DIR/node2.conf; sleep 60"),
 			code:   75},
 		{name: "gpu-events", flags: gpus,
-			driver: sh("sleep 0.5; echo 'event 5 xid 31' >> $FAKE_NVIDIA_DIR/node1.conf; sleep 2; echo 'CUDA error: an illegal memory access was encountered' >&2; exit 1"), code: 1},
+			driver: sh("sleep 0.5; echo 'event 5 xid 31' >> $FAKE_NVIDIA_DIR/node1.conf; sleep " +
+				"2; echo 'CUDA error: an illegal memory access was encountered' >&2; exit 1"), code: 1},
 		{name: "spares", flags: with("--nnodes=3",
 			"--active-check=test $SLURM_PROCID != 1 || exit 2"), driver: train},
 		{name: "stopped", flags: services, meanwhile: stop},
@@ -132,11 +142,13 @@ func scenarios() []scenario {
 			"--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID; exec sleep 1000"),
 			driver:    train,
 			meanwhile: until(filepath.Join(signal.NodesDir, "0003.up")), alive: true},
-		{name: "roles-waiting", roles: waitingRoles, alive: true, meanwhile: func(ctx context.Context, run string) error {
-			time.Sleep(6 * time.Second) // until the ports of the server are searched
-			return until(filepath.Join(signal.NodesDir, "0000.i0004.g0.ready"))(ctx, run)
-		}},
-		{name: "roles-running", roles: runningRoles, meanwhile: until(filepath.Join(signal.NodesDir, "0001.i0005.g0.exited")), alive: true},
+		{name: "roles-waiting", roles: waitingRoles, alive: true,
+			meanwhile: func(ctx context.Context, run string) error {
+				time.Sleep(6 * time.Second) // until the ports of the server are searched
+				return until(filepath.Join(signal.NodesDir, "0000.i0004.g0.ready"))(ctx, run)
+			}},
+		{name: "roles-running", roles: runningRoles,
+			meanwhile: until(filepath.Join(signal.NodesDir, "0001.i0005.g0.exited")), alive: true},
 		{name: "roles-77", roles: failingRoles, code: 77},
 	}
 }
