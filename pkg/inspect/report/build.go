@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -64,9 +65,12 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
-	v := NewView(run, ReadLogs(ctx, run), touched)
-	for _, sentence := range DescribeFlightRecorder(ctx, path) {
-		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeText(sentence, maxSentenceLength))
+	logs, dumps := ReadLogs(ctx, run)
+	v := NewView(run, logs, touched)
+	if dumps > 0 {
+		note := fmt.Sprintf("torch's flight recorder left %d dumps, which this command compares: torchfrtrace --prefix %s %s",
+			dumps, signal.FlightRecorderPrefix, textutil.QuoteShellWord(filepath.Join(path, signal.LogsDir)))
+		v.Banner.Notes = append(v.Banner.Notes, sanitizeText(note, maxSentenceLength))
 	}
 	return v, nil
 }

@@ -23,7 +23,7 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"driver.log": strings.Repeat("a line that is long enough for some of them to fill it\n", 5000) + "the last one\n", "worker-0199.log": "killed\n", "worker-0007.log": "well\n",
-		"daemon-0000.log": `{"level":"info","at":"2026-11-21T02:10:51.402999Z","daemon":"x","msg":"phase join is over","took":"1s"}` + "\n", "notes.txt": "not a log",
+		"daemon-0000.log": `{"level":"info","at":"2026-11-21T02:10:51.402999Z","daemon":"x","msg":"phase join is over","took":"1s"}` + "\n", "notes.txt": "not a log", signal.FlightRecorderPrefix + "3": "(",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -32,7 +32,10 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "head.log"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	logs := ReadLogs(context.Background(), run)
+	logs, dumps := ReadLogs(context.Background(), run)
+	if dumps != 1 {
+		t.Errorf("%d dumps are counted", dumps)
+	}
 	var got []string
 	for _, log := range logs {
 		got = append(got, log.Name)
