@@ -41,7 +41,6 @@ from bringupd._result import (
     read_result,
 )
 from bringupd._status import (
-    Condition,
     Dashboard,
     End,
     GateWait,
@@ -58,7 +57,6 @@ __all__ = [
     "Activity",
     "Cause",
     "Child",
-    "Condition",
     "Dashboard",
     "DroppedNode",
     "End",

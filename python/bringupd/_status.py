@@ -10,17 +10,6 @@ from bringupd._program import run_program
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Whether something is true of a run: Created, Running, Restarting, Succeeded or Failed."""
-
-    type: str
-    status: bool
-    reason: str = ""
-    message: str = ""
-    since: Optional[datetime] = None
-
-
-@dataclass(frozen=True)
 class GateWait:
     """What a run waits for before its gate opens."""
 
@@ -129,7 +118,8 @@ class Status:
     exit_code: int = 0
     """The exit code of bringupd status, which is not that of the job."""
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    next_attempt: int = 0
+    """The number of the attempt that follows this run; 0: none."""
     nodes: int = 0
     need: int = 0
     ready: int = 0
@@ -162,10 +152,6 @@ class Status:
     problems: tuple[str, ...] = ()
     raw: Mapping[str, Any] = raw_object()
     """The whole object that bringupd status --json has printed."""
-
-    def is_true(self, condition: str) -> bool:
-        """Reports whether the condition of this type is true."""
-        return any(each.status for each in self.conditions if each.type == condition)
 
 
 def read_status(run: Optional[str] = None, log_dir: Optional[str] = None, all_nodes: bool = False) -> Status:

@@ -94,8 +94,6 @@ class TestRun(unittest.TestCase):
 
         status = bringupd.read_status(job.log_dir, all_nodes=True)
         self.assertEqual((status.run, status.state, status.nodes, len(status.all)), ("53", "finished", 2, 2))
-        self.assertTrue(status.is_true("Succeeded"))
-        self.assertFalse(status.is_true("Failed"))
         self.assert_known(status.raw, bringupd.Status, {bringupd.Status: {"v"}})
         result = bringupd.read_result(status.path)
         assert result is not None

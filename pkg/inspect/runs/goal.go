@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"path/filepath"
-	"slices"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -56,7 +55,7 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 			last = status
 			return nil
 		}, goal.IsReached)
-		if err != nil || !isRestarting(last) {
+		if err != nil || !last.Over() || last.NextAttempt == 0 {
 			return last, err
 		}
 		logDir, next := filepath.Dir(path), launcher.NextAttempt(last.Run)
@@ -66,10 +65,4 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 			return last, err
 		}
 	}
-}
-
-func isRestarting(status timeline.Status) bool {
-	return status.Over() && slices.ContainsFunc(status.Conditions, func(c timeline.Condition) bool {
-		return c.Type == timeline.ConditionRestarting && c.Status
-	})
 }

@@ -72,8 +72,8 @@ type overallState struct {
 	State RunState `json:"state"`
 	Code  int      `json:"exit_code"` // exit code of bringupd status, not of the job
 	// Phase is the phase of the sequence that the run is in, or in which it ended.
-	Phase      string      `json:"phase"`
-	Conditions []Condition `json:"conditions"`
+	Phase       string `json:"phase"`
+	NextAttempt int    `json:"next_attempt,omitempty"` // number of the attempt that follows; 0: none
 	// OtherVersion reports that the records have another version of the format, so that only the
 	// result is known. Problems says so.
 	OtherVersion bool `json:"other_version,omitempty"`
@@ -255,6 +255,9 @@ func SummarizeRun(run *Run, seen Observation) Status {
 	if linger := run.Control.LingerRecord; linger != nil && s.State == StateUp {
 		s.DriverCode = &linger.Code
 	}
+	if verdict := run.Verdict(); verdict != nil {
+		s.NextAttempt = verdict.NextAttempt
+	}
 	// The following fields depend on those above.
 	if s.State != StateUnknown {
 		s.Phase = v.currentPhase(s)
@@ -269,7 +272,6 @@ func SummarizeRun(run *Run, seen Observation) Status {
 	if s.Silent { // possibly dead: not a success to rely on
 		s.Code = ExitInProgress
 	}
-	s.Conditions = v.listConditions(s)
 	textutil.CleanTexts(&s, maxTextLength, textutil.SingleLine)
 	return s
 }

@@ -24,12 +24,12 @@ func TestRolesBeforePlacement(t *testing.T) {
 	}
 }
 
-// TestGateWaitsForRoles verifies that programs learn from the conditions which roles are waited for.
+// TestGateWaitsForRoles verifies that programs learn which roles the gate waits for.
 func TestGateWaitsForRoles(t *testing.T) {
 	run := read(t, "roles-waiting", DepthFull)
 	status := SummarizeRun(run, Observation{Now: run.ReadAt})
-	if got := status.Conditions[1].Message; got != "the gate is not open yet: waiting for judge (1 of 2 ready), router (0 of 1 ready)" {
-		t.Errorf("got %q", got)
+	if len(status.Waits) != 1 || status.Waits[0].What != "waiting for judge (1 of 2 ready), router (0 of 1 ready)" {
+		t.Errorf("got %+v", status.Waits)
 	}
 	// A quick read of a large run has no events.
 	quick := read(t, "roles-waiting", DepthQuick)
