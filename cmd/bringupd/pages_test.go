@@ -157,8 +157,8 @@ func TestFlagsInPages(t *testing.T) {
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers' flags
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
-		// torchrun's, some of them with underscores
-		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port node-rank standalone max-restarts no-python redirects tee local-ranks-filter " +
+		// torchrun's, some of them with underscores, and torchfrtrace's
+		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port node-rank standalone max-restarts no-python redirects tee local-ranks-filter prefix " +
 		"np rank-by report-bindings host mca tag-output output-filename " + // mpirun's
 		"address min-nodes labels dashboard-port node-manager-port min-worker-port export cpus-per-task " + // Ray's, and more of Slurm's
 		"base ip-address epochs " + // of other programs
