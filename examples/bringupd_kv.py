@@ -1,4 +1,4 @@
-"""A client of bringupd's key-value store: put, get, fence, abort and watch. It needs no other file or package.
+"""A client of bringupd's key-value store: put, get, fence and abort. It needs no other file or package.
 
     import bringupd_kv
     with bringupd_kv.Client() as meeting:
@@ -72,29 +72,17 @@ class Client:
         answer = self._ask(op="get", key=key, owner="" if owner is None else str(owner), timeout=timeout)
         return base64.b64decode(answer.get("value", ""))
 
-    def fence(self, name="", collect=False, timeout=0):
+    def fence(self, name="", timeout=0):
         """Waits until all ranks have entered the fence of this name as many times as this rank."""
-        self._ask(op="fence", name=name, collect=collect, timeout=timeout)
+        self._ask(op="fence", name=name, timeout=timeout)
 
     def abort(self, code, message):
         """Ends the job with an exit code from 1 to 255."""
         self._ask(op="abort", code=code, message=message)
 
-    def watch(self):
-        """Yields events, {"kind", "who", "what", "code"}, forever. Use a separate client for it."""
-        self._send(op="watch")
-        while True:
-            yield self._hear()["event"]
-
-    def _send(self, **ask):
+    def _ask(self, **ask):
         self._last += 1
         self._socket.sendall(json.dumps({"id": self._last, **ask}).encode() + b"\n")
-
-    def _ask(self, **ask):
-        self._send(**ask)
-        return self._hear()
-
-    def _hear(self):
         line = self._lines.readline()
         if not line:
             raise MeetingError("cannot read from this node's key-value store any longer: the run is over", gone=True)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -22,9 +21,8 @@ import (
 // kvCmd is one execution of bringupd kv.
 type kvCmd struct {
 	*invocation
-	timeout     time.Duration
-	ownerRank   string
-	collectData bool
+	timeout   time.Duration
+	ownerRank string
 }
 
 // defaultKVTimeout is the default timeout of get and fence.
@@ -37,21 +35,19 @@ func (inv *invocation) kvCommand() *cli.Command {
 			"how long get and fence wait; 0: forever"),
 		config.NewText("owner", "RANK", &k.ownerRank,
 			"get: rank that has put the value (default: any)"),
-		config.NewSwitch("collect", &k.collectData,
-			"fence: send all values to every node, for ranks that need most of them"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] " +
 			"[--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
-			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch\nbringupd kv progress STEP",
+			"bringupd kv abort CODE [MESSAGE]\nbringupd kv progress STEP",
 		Description: "For programs that bringupd has started as ranks. A value is available to all ranks " +
 			"once put returns; get waits until a value exists, and fence until all ranks have called it. " +
 			"abort ends the job with CODE; progress reports the step that the rank has reached. Exits with " +
 			"0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has " +
 			"ended; " +
 			"65 if the node has no peer link (--lifeline=off); 64 if the arguments are wrong.",
-	}, config.AssignCategory("Flags of the operations", own...), k.runKV)
+	}, append(config.AssignCategory("Flags of the operations", own...), removedSettings("kv")...), k.runKV)
 }
 
 // kvOperations are the operations, with the minimum and maximum number of their arguments.
@@ -63,19 +59,23 @@ var kvOperations = map[string]struct {
 	"get":      {1, 1, (*kvCmd).getValue},
 	"fence":    {0, 1, (*kvCmd).awaitFence},
 	"abort":    {1, 2, (*kvCmd).abortJob},
-	"watch":    {0, 0, (*kvCmd).printEvents},
 	"progress": {1, 1, (*kvCmd).reportStep},
 }
 
 func (k *kvCmd) runKV(args []string) error {
 	if len(args) == 0 {
-		return usageErrorf("cannot run without an operation: give put, get, fence, abort, watch or progress")
+		return usageErrorf("cannot run without an operation: give put, get, fence, abort or progress")
+	}
+	for _, r := range removedFrom(removedOperation) {
+		if r.name == args[0] {
+			return usageErrorf("cannot run bringupd kv %s: this operation was removed: %s", r.name, r.instead)
+		}
 	}
 	verb, known := kvOperations[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
 		return usageErrorf(
 			"cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], " +
-				"watch, or progress STEP")
+				"or progress STEP")
 	}
 	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := rendezvous.Dial(ctx)
@@ -130,7 +130,7 @@ func (k *kvCmd) getValue(ctx context.Context, c *rendezvous.Client, args []strin
 }
 
 func (k *kvCmd) awaitFence(ctx context.Context, c *rendezvous.Client, args []string) error {
-	return c.AwaitFence(ctx, strings.Join(args, ""), k.collectData, k.timeout)
+	return c.AwaitFence(ctx, strings.Join(args, ""), k.timeout)
 }
 
 func (k *kvCmd) abortJob(ctx context.Context, c *rendezvous.Client, args []string) error {
@@ -147,13 +147,4 @@ func (k *kvCmd) reportStep(ctx context.Context, c *rendezvous.Client, args []str
 		return fmt.Errorf("cannot report step %q: %v", args[0], err)
 	}
 	return c.ReportStep(ctx, step)
-}
-
-// printEvents prints one line per event.
-func (k *kvCmd) printEvents(ctx context.Context, c *rendezvous.Client, _ []string) error {
-	return c.WatchEvents(ctx, func(e rendezvous.Event) error {
-		line := fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)
-		_, err := k.streams.Out.Write(textutil.EscapeControls(line))
-		return err
-	})
 }

@@ -21,8 +21,9 @@ type removal struct {
 // The kinds of removals that are not flags of a subcommand.
 const (
 	removedSubcommand = "subcommand"
-	removedCheck      = "id"     // a check goes
-	removedFormat     = "format" // a format of reports goes
+	removedOperation  = "operation" // an operation of bringupd kv goes
+	removedCheck      = "id"        // a check goes
+	removedFormat     = "format"    // a format of reports goes
 )
 
 const (
@@ -74,6 +75,9 @@ var removals = []removal{
 		"docs/checks.md; for the network, run nccl-tests or perftest, see docs/doctor.md"},
 	{"report", "compare", "DIR",
 		"run bringupd report --format=json for each of the two runs, and compare these by jq or diff"},
+
+	{removedOperation, "watch", "", "get and fence fail at once, and name the rank or node that has ended"},
+	{"kv", "collect", "", "values are sent to the nodes that get them"},
 
 	{"roles", "schema", "", "docs/roles.md lists the keys of the file"},
 	{"list", "since", "TIME", "select by ended_at of bringupd list --json"},

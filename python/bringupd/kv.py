@@ -29,14 +29,9 @@ def get(key: str, owner: Union[int, str, None] = None, timeout: Optional[float] 
     return run_program(arguments)
 
 
-def fence(name: str = "", timeout: Optional[float] = _DEFAULT_TIMEOUT, collect: bool = False) -> None:
-    """Waits until all ranks of the world have entered the fence of this name.
-
-    With collect, every node gets all values that were put before.
-    """
+def fence(name: str = "", timeout: Optional[float] = _DEFAULT_TIMEOUT) -> None:
+    """Waits until all ranks of the world have entered the fence of this name."""
     arguments = ["kv", "fence", _timeout_flag(timeout)]
-    if collect:
-        arguments.append("--collect")
     if name:
         arguments.append(name)
     run_program(arguments)

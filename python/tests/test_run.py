@@ -81,7 +81,7 @@ class TestRun(unittest.TestCase):
             "kv.put('card', bytes([0, me.rank, 10]))\n"
             "kv.put('name', f'rank {me.rank}')\n"
             "kv.fence()\n"
-            "kv.fence('again', timeout=60, collect=True)\n"
+            "kv.fence('again', timeout=60)\n"
             "peer = me.size - 1 - me.rank\n"
             "print(me.rank, me.local_rank, node.index, list(kv.get('card', owner=peer)), kv.get('name', owner=peer, timeout=None))\n"
         )

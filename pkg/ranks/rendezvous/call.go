@@ -174,7 +174,7 @@ func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []by
 	var m *fenceRound
 	for _, rank := range of.Local {
 		var err error
-		gen, m, err = n.enterFence(name, of, rank, false, Exchange{Send: func() []byte { return data }})
+		gen, m, err = n.enterFence(name, of, rank, Exchange{Send: func() []byte { return data }})
 		if err != nil {
 			return nil, err
 		}

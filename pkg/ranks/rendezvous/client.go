@@ -27,7 +27,7 @@ const (
 // Request is a request: one line of JSON.
 type Request struct {
 	ID     uint64 `json:"id"`
-	Op     string `json:"op"`               // hello, put, commit, get, fence, abort, progress, watch or waits
+	Op     string `json:"op"`               // hello, put, commit, get, fence, abort, progress or waits
 	Rank   *int   `json:"rank,omitempty"`   // hello: number of the rank; absent for another program
 	Key    string `json:"key,omitempty"`    // put and get
 	Value  []byte `json:"value,omitempty"`  // put: in base64
@@ -36,13 +36,12 @@ type Request struct {
 	Owner   string  `json:"owner,omitempty"`
 	Timeout float64 `json:"timeout,omitempty"` // get and fence: in seconds; 0: no deadline
 	Name    string  `json:"name,omitempty"`    // fence
-	Collect bool    `json:"collect,omitempty"` // fence: deliver all committed values to every node
 	Code    int     `json:"code,omitempty"`    // abort: 1 to 255
 	Message string  `json:"message,omitempty"` // abort
 	Step    float64 `json:"step,omitempty"`    // progress
 }
 
-// Response is the response to a request, or one of several to watch: one line of JSON.
+// Response is the response to a request: one line of JSON.
 type Response struct {
 	ID          uint64 `json:"id"`
 	Error       string `json:"error,omitempty"`
@@ -53,7 +52,6 @@ type Response struct {
 
 	Value []byte `json:"value,omitempty"` // get: in base64
 	Owner string `json:"owner,omitempty"` // get: owner of the value
-	Event *Event `json:"event,omitempty"` // watch
 	Waits []Wait `json:"waits,omitempty"` // waits
 }
 
@@ -64,14 +62,6 @@ type Wait struct {
 	Name          string  `json:"name"`              // name of the fence, or the key
 	WaitedSeconds float64 `json:"since_s"`           // seconds since the request
 	Missing       []int   `json:"missing,omitempty"` // missing ranks, if they are known
-}
-
-// Event is an event of the world.
-type Event struct {
-	Kind    string `json:"kind"` // ended, lost, aborted or fence
-	Subject string `json:"who"`  // "rank 3 on n1", "n2", or the name of the fence
-	Detail  string `json:"what"` // description of the end of the rank or node, or the abort's message
-	Code    int    `json:"code,omitempty"`
 }
 
 // Client is a connection to the rendezvous service of the node. One goroutine may use it at a time. If
@@ -157,8 +147,7 @@ func (c *Client) PutValue(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// CommitValues makes the values that were put available to other programs. A fence that collects
-// also delivers them to every node.
+// CommitValues makes the values that were put available to other programs.
 func (c *Client) CommitValues(ctx context.Context) error {
 	_, err := c.roundTrip(ctx, Request{Op: "commit"})
 	return err
@@ -173,10 +162,9 @@ func (c *Client) GetValue(ctx context.Context, key, owner string,
 	return answer.Value, answer.Owner, err
 }
 
-// AwaitFence waits until all ranks of the world have entered the named fence as often as the
-// caller. If collect is set, all values committed before are then available on every node.
-func (c *Client) AwaitFence(ctx context.Context, name string, collect bool, timeout time.Duration) error {
-	_, err := c.roundTrip(ctx, Request{Op: "fence", Name: name, Collect: collect, Timeout: timeout.Seconds()})
+// AwaitFence waits until all ranks of the world have entered the named fence as often as the caller.
+func (c *Client) AwaitFence(ctx context.Context, name string, timeout time.Duration) error {
+	_, err := c.roundTrip(ctx, Request{Op: "fence", Name: name, Timeout: timeout.Seconds()})
 	return err
 }
 
@@ -198,29 +186,8 @@ func (c *Client) PendingWaits(ctx context.Context) ([]Wait, error) {
 	return answer.Waits, err
 }
 
-// WatchEvents passes events to on until ctx ends or on returns an error, which is then returned. It
-// begins with the ranks and nodes that ended before the call.
-func (c *Client) WatchEvents(ctx context.Context, on func(Event) error) error {
-	return c.exchange(ctx, Request{Op: "watch"}, func(answer Response) (more bool, err error) {
-		if answer.Event != nil {
-			err = on(*answer.Event)
-		}
-		return err == nil, err
-	})
-}
-
 // roundTrip sends a request and waits for its answer until ctx or the connection ends.
 func (c *Client) roundTrip(ctx context.Context, ask Request) (answer Response, err error) {
-	err = c.exchange(ctx, ask, func(r Response) (more bool, err error) {
-		answer = r
-		return false, nil
-	})
-	return answer, err
-}
-
-// exchange sends a request, and passes its answers to on until that returns that it wants no more, or
-// ctx or the connection ends.
-func (c *Client) exchange(ctx context.Context, ask Request, on func(Response) (more bool, err error)) error {
 	defer context.AfterFunc(ctx, c.Close)()
 	c.lastID++
 	ask.ID = c.lastID
@@ -228,22 +195,18 @@ func (c *Client) exchange(ctx context.Context, ask Request, on func(Response) (m
 	if err == nil {
 		_, err = c.conn.Write(append(line, '\n'))
 	}
-	for err == nil {
-		var answer Response
-		if err = c.responses.Decode(&answer); err != nil || answer.ID != ask.ID { // it answers an earlier watch
-			continue
-		}
-		if answer.Error != "" {
-			return answer.toError()
-		}
-		if more, err := on(answer); !more {
-			return err
-		}
+	if err == nil {
+		err = c.responses.Decode(&answer)
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	switch {
+	case err == nil && answer.Error != "":
+		return answer, answer.toError()
+	case err == nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		return answer, context.Cause(ctx)
 	}
-	return waitError{fmt.Sprintf("cannot use this node's key-value store any longer: %v", err), ErrUnavailable}
+	return answer, waitError{fmt.Sprintf("cannot use this node's key-value store any longer: %v", err), ErrUnavailable}
 }
 
 func (a Response) toError() error {

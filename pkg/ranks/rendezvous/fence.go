@@ -23,7 +23,6 @@ type fence struct {
 
 type fenceRound struct {
 	started time.Time
-	collect bool // deliver all committed values with the release
 	Exchange
 	arrivalSent bool          // the arrival of all local ranks was reported to the head
 	done        chan struct{} // closed when the round is released or has failed
@@ -42,7 +41,7 @@ type Exchange struct {
 // have entered, or until ctx ends.
 func (n *Node) EnterGroup(ctx context.Context, name string, of Group, rank int, data Exchange) error {
 	name = of.fenceName(name)
-	gen, m, err := n.enterFence(name, of, rank, data.Receive != nil, data)
+	gen, m, err := n.enterFence(name, of, rank, data)
 	if err != nil {
 		return err
 	}
@@ -51,8 +50,7 @@ func (n *Node) EnterGroup(ctx context.Context, name string, of Group, rank int, 
 
 // enterFence enters a rank into a fence and returns the round. If the rank's previous wait in this
 // fence was interrupted, it continues that wait instead.
-func (n *Node) enterFence(name string, of Group, rank int, collect bool,
-	data Exchange) (gen int, m *fenceRound, err error) {
+func (n *Node) enterFence(name string, of Group, rank int, data Exchange) (gen int, m *fenceRound, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -76,7 +74,7 @@ func (n *Node) enterFence(name string, of Group, rank int, collect bool,
 	gen = f.entryCounts[rank]
 	m = f.ensureRoundLocked(gen)
 	m.waiters++
-	m.collect, m.Exchange = m.collect || collect, data
+	m.Exchange = data
 	f.waiting[rank] = gen
 	n.reportArrivalLocked(name, gen, m)
 	return gen, m, nil
@@ -115,7 +113,7 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	if len(missing) == 0 && !m.arrivalSent {
 		m.arrivalSent = true
 		arrival := &message{Kind: kindEnter, Name: name, Entries: n.unsentEntriesLocked(),
-			FenceFields: FenceFields{Number: gen, Group: f.Ranks, Collect: m.collect}}
+			FenceFields: FenceFields{Number: gen, Group: f.Ranks, Collect: m.Receive != nil}}
 		if m.Send != nil {
 			arrival.Data = m.Send()
 		}
@@ -149,8 +147,6 @@ func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...by
 	}
 	if failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
-	} else if n.watcherCount > 0 {
-		n.publishEventLocked(Event{Kind: "fence", Subject: name, Detail: "all ranks have entered"})
 	}
 	close(m.done)
 	if n.cfg.OnRoundEnd != nil {

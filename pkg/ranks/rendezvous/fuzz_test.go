@@ -14,7 +14,7 @@ import (
 func FuzzSocket(f *testing.F) {
 	f.Add([]byte(`{"id":1,"op":"hello","rank":0}` + "\n" + `{"id":2,"op":"put","key":"a","value":"dmFsdWU="}` + "\n" + `{"id":3,"op":"commit"}` + "\n"))
 	f.Add([]byte(`{"id":1,"op":"get","key":"never","timeout":1e300}` + "\n" + `{"id":1,"op":"get","key":"\u0000","timeout":-1}` + "\n"))
-	f.Add([]byte(`{"id":-1,"op":"fence","name":"","timeout":0}` + "\n" + `{"op":"watch"}` + "\n" + `{"op":"waits"}` + "\n"))
+	f.Add([]byte(`{"id":-1,"op":"fence","name":"","timeout":0}` + "\n" + `{"op":"waits"}` + "\n"))
 	f.Add([]byte("\n\n{}\n[]\nnull\n\xff\n"))
 	s := raise(f, 1, 1, false)
 	n := s.nodes[0]

@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Head is the head's side of the rendezvous. It stores the values that nodes commit, releases
-// fences, and delivers events. Methods whose names end in Locked require h.mu.
+// Head is the head's side of the rendezvous. It stores the values that nodes commit, and releases
+// fences. Methods whose names end in Locked require h.mu.
 type Head struct {
 	layout Layout
 	log    *zap.Logger
@@ -28,7 +28,6 @@ type Head struct {
 	lostNodes     map[int]bool
 	fencedNodes   map[int]bool // nodes that have entered a fence
 	valueStore
-	events         []Event
 	missingQueries []*missingQuery
 	calls          *callService  // executes calls; nil until [Head.SetCallHandler]
 	firstUse       chan struct{} // closed at the first request for data of other nodes
@@ -45,7 +44,6 @@ type valueStore struct {
 
 type peer struct {
 	lastSeq    uint64              // highest sequence number received
-	subscribed bool                // it has subscribed to events
 	unacked    map[uint64]*message // answers that the node has not acknowledged
 	orders     []*pendingOrder     // orders without a result
 	orderCount int                 // number of orders sent
@@ -74,7 +72,6 @@ type pendingFence struct {
 	arrivals map[int]uint64 // sequence number of each node's arrival
 	members  *groupMembers
 	collect  bool
-	keys     []valueKey // keys of the values that came with the arrivals
 	data     []byte
 	failure  string // reason why it cannot complete; empty if it can
 }
@@ -200,7 +197,6 @@ func (h *Head) handleMessage(node int, m *message) {
 // received.
 func (h *Head) resumePeerLocked(node int, p *peer, m *message) {
 	maps.DeleteFunc(p.unacked, func(seq uint64, _ *message) bool { return !slices.Contains(m.Seqs, seq) })
-	h.subscribeLocked(node, p, m)
 	for at := range h.pendingGets {
 		if home := h.layout.nodeOfOwner(at.Owner); home == nil || home.Node == node {
 			h.requestPushLocked(node, at)
@@ -208,15 +204,6 @@ func (h *Head) resumePeerLocked(node int, p *peer, m *message) {
 	}
 	for _, o := range p.orders {
 		h.sendLocked(node, o.message)
-	}
-}
-
-// subscribeLocked sends a node the events that it has not received, if it has subscribed.
-func (h *Head) subscribeLocked(node int, p *peer, m *message) {
-	if p.subscribed = p.subscribed || m.Listen; p.subscribed {
-		for at := min(m.Events, len(h.events)); at < len(h.events); at++ {
-			h.sendLocked(node, &message{Kind: kindEvent, Events: at + 1, Event: &h.events[at]})
-		}
 	}
 }
 
@@ -241,10 +228,6 @@ func (h *Head) dispatchLocked(from requestID, m *message) {
 	case kindRankEnded:
 		h.storeEntriesLocked(m.Entries)
 		h.recordRankEndLocked(m.Rank, rankEnd{m.Text, m.Entered})
-	case kindSubscribe:
-		h.subscribeLocked(from.node, h.ensurePeerLocked(from.node), m)
-	case kindAbort:
-		h.publishEventLocked(*m.Event)
 	case kindLocalMissing:
 		h.recordMissingLocked(from.node, m)
 	case kindCall:
@@ -274,9 +257,6 @@ func (h *Head) enterFenceLocked(from requestID, m *message) {
 	}
 	g.arrivals[from.node] = from.seq
 	g.collect = g.collect || m.Collect
-	for i := range m.Entries {
-		g.keys = append(g.keys, m.Entries[i].Slot)
-	}
 	if g.failure == "" {
 		g.data = append(g.data, m.Data...)
 	}
@@ -303,28 +283,12 @@ func (h *Head) settleFenceLocked(id fenceID, g *pendingFence, just requestID) {
 		if g.collect || len(g.data)*len(g.arrivals) <= maxBroadcastSize {
 			release.Data = g.data
 		}
-		if g.collect {
-			release.Entries = h.collectEntriesLocked(g.keys)
-		}
 		h.releaseFenceLocked(g, release)
 	}
 	if all {
 		delete(h.fences, id)
 		delete(h.warningCounts, id)
 	}
-}
-
-// collectEntriesLocked returns the values that the release of a fence delivers to all nodes, up to
-// maxCollectedSize bytes. Nodes request the rest when they need it.
-func (s *valueStore) collectEntriesLocked(slots []valueKey) (entries []entry) {
-	size := 0
-	for _, at := range slots {
-		if size += len(s.store[at]); size > maxCollectedSize {
-			break
-		}
-		entries = append(entries, entry{at, s.store[at]})
-	}
-	return entries
 }
 
 func (h *Head) releaseFenceLocked(g *pendingFence, release *message) {
@@ -461,7 +425,6 @@ func (h *Head) MarkNodeLost(node int, words string) {
 	}
 	h.lostNodes[node] = true
 	h.failOrdersLocked(node)
-	h.publishEventLocked(Event{Kind: "lost", Subject: place.Host, Detail: words})
 	for _, rank := range place.Ranks {
 		if _, over := h.endedRanks[rank]; !over {
 			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words}
@@ -476,8 +439,6 @@ func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 		return
 	}
 	h.endedRanks[rank] = end
-	h.publishEventLocked(Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host),
-		Detail: end.description})
 	h.failHopelessLocked()
 }
 
@@ -494,16 +455,6 @@ func (h *Head) failHopelessLocked() {
 				h.answerLocked(from, &message{Error: why})
 			}
 			delete(h.pendingGets, at)
-		}
-	}
-}
-
-// publishEventLocked appends an event and sends it to all subscribed nodes.
-func (h *Head) publishEventLocked(event Event) {
-	h.events = append(h.events, event)
-	for node, p := range h.peers {
-		if p.subscribed {
-			h.sendLocked(node, &message{Kind: kindEvent, Events: len(h.events), Event: &event})
 		}
 	}
 }

@@ -155,13 +155,6 @@ func (s *stage) dial(node int, rank *int) *Client {
 	return c
 }
 
-// heard returns the number of events that the first node has received.
-func (s *stage) heard() int {
-	s.nodes[0].mu.Lock()
-	defer s.nodes[0].mu.Unlock()
-	return len(s.nodes[0].events)
-}
-
 // all connects as all ranks.
 func (s *stage) all() (all []*Client) {
 	for rank := range len(s.world.nodeByRank) {

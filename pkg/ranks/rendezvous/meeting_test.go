@@ -41,27 +41,23 @@ func TestPutIsTheCallersUntilCommit(t *testing.T) {
 }
 
 func TestFenceMakesVisible(t *testing.T) {
-	for _, collect := range []bool{false, true} {
-		t.Run(fmt.Sprint(collect), func(t *testing.T) {
-			s := raise(t, 3, 2, true)
-			var ranks sync.WaitGroup
-			for rank, c := range s.all() {
-				ranks.Go(func() {
-					put(t, c, "card", fmt.Sprint("of ", rank))
-					must(t, c.AwaitFence(t.Context(), "", collect, ceiling))
-					for other := range len(s.world.nodeByRank) {
-						value, _, err := c.GetValue(t.Context(), "card", fmt.Sprint(other), ceiling)
-						if string(value) != fmt.Sprint("of ", other) || err != nil {
-							t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)
-						}
-					}
-				})
+	s := raise(t, 3, 2, true)
+	var ranks sync.WaitGroup
+	for rank, c := range s.all() {
+		ranks.Go(func() {
+			put(t, c, "card", fmt.Sprint("of ", rank))
+			must(t, c.AwaitFence(t.Context(), "", ceiling))
+			for other := range len(s.world.nodeByRank) {
+				value, _, err := c.GetValue(t.Context(), "card", fmt.Sprint(other), ceiling)
+				if string(value) != fmt.Sprint("of ", other) || err != nil {
+					t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)
+				}
 			}
-			ranks.Wait()
-			_, _, err := s.rank(0).GetValue(t.Context(), "card", "", ceiling)
-			want(t, err, "both rank ", " have put it; name one of them")
 		})
 	}
+	ranks.Wait()
+	_, _, err := s.rank(0).GetValue(t.Context(), "card", "", ceiling)
+	want(t, err, "both rank ", " have put it; name one of them")
 }
 
 func TestFenceNamesTheMissing(t *testing.T) {
@@ -70,14 +66,14 @@ func TestFenceNamesTheMissing(t *testing.T) {
 	for _, rank := range []int{0, 1, 4} {
 		c := s.rank(rank)
 		ranks.Go(func() {
-			err := c.AwaitFence(t.Context(), "start", false, 300*time.Millisecond)
+			err := c.AwaitFence(t.Context(), "start", 300*time.Millisecond)
 			want(t, err, "cannot pass the fence start in time: missing: ranks 2-3 on n1, rank 5 on n2")
 		})
 	}
 	ranks.Wait()
 	for rank, c := range s.all() { // a rank that has stopped waiting enters again and continues
 		ranks.Go(func() {
-			if err := c.AwaitFence(t.Context(), "start", false, ceiling); err != nil {
+			if err := c.AwaitFence(t.Context(), "start", ceiling); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		})
@@ -91,7 +87,7 @@ func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
 	for _, rank := range []int{0, 1, 2, 4, 5} {
 		c := s.rank(rank)
 		ranks.Go(func() {
-			want(t, c.AwaitFence(t.Context(), "", false, ceiling), "rank 3 on n1 will not arrive: exit code 0")
+			want(t, c.AwaitFence(t.Context(), "", ceiling), "rank 3 on n1 will not arrive: exit code 0")
 		})
 	}
 	s.nodes[1].ReportRankEnd(3, "exit code 0")
@@ -105,7 +101,7 @@ func TestNodeLost(t *testing.T) {
 	a, b := s.rank(0), s.rank(1)
 	var ranks sync.WaitGroup
 	ranks.Go(func() {
-		want(t, a.AwaitFence(t.Context(), "f", false, ceiling), "rank 2 on n2 will not arrive: n2 is lost: silent")
+		want(t, a.AwaitFence(t.Context(), "f", ceiling), "rank 2 on n2 will not arrive: n2 is lost: silent")
 	})
 	ranks.Go(func() {
 		_, _, err := b.GetValue(t.Context(), "k", "2", ceiling)
@@ -113,16 +109,6 @@ func TestNodeLost(t *testing.T) {
 	})
 	s.head.MarkNodeLost(2, "silent")
 	ranks.Wait()
-	seen := errors.New("seen")
-	err := b.WatchEvents(t.Context(), func(e Event) error {
-		if e == (Event{Kind: "lost", Subject: "n2", Detail: "silent"}) {
-			return seen
-		}
-		return nil
-	})
-	if !errors.Is(err, seen) {
-		t.Fatal(err)
-	}
 }
 
 func TestReportStep(t *testing.T) {
@@ -133,21 +119,6 @@ func TestReportStep(t *testing.T) {
 	defer s.mu.Unlock()
 	if !slices.Equal(s.steps, []string{"1 at 12.5", "0 at 0"}) {
 		t.Errorf("the steps are %q", s.steps)
-	}
-}
-
-func TestAbortIsToldToAll(t *testing.T) {
-	s := raise(t, 2, 1, false)
-	must(t, s.rank(1).AbortJob(t.Context(), 42, "no data"))
-	seen := errors.New("seen")
-	err := s.rank(0).WatchEvents(t.Context(), func(e Event) error {
-		if e == (Event{Kind: "aborted", Subject: "rank 1 on n1", Detail: "no data", Code: 42}) {
-			return seen
-		}
-		return nil
-	})
-	if !errors.Is(err, seen) || strings.Join(s.aborted, ";") != "1 42 no data" {
-		t.Fatal(err, s.aborted)
 	}
 }
 
@@ -168,41 +139,13 @@ func TestOverflow(t *testing.T) {
 		}
 		must(t, s.nodes[rank].commitValues(fmt.Sprint(rank), "a test", values))
 		waiting.Go(func() {
-			want(t, all[rank].AwaitFence(t.Context(), "f", false, ceiling), "the store already has 100,000 keys, the maximum")
+			want(t, all[rank].AwaitFence(t.Context(), "f", ceiling), "the store already has 100,000 keys, the maximum")
 		})
 	}
 	waiting.Wait()
 	_, _, err := all[0].GetValue(t.Context(), "more", "", ceiling)
 	want(t, err, "the store already has 100,000 keys")
 	want(t, s.nodes[1].commitValues("1", "a test", map[string][]byte{"more": nil}), "cannot put more than 100,000 keys")
-}
-
-// TestWatchMissesNothing verifies that a watcher that reads slowly misses no event, and that a
-// client without a watch receives none.
-func TestWatchMissesNothing(t *testing.T) {
-	s := raise(t, 2, 64, false)
-	watcher := s.rank(0)
-	for rank := range 128 {
-		s.nodes[rank/64].ReportRankEnd(rank, "exit code 0")
-	}
-	enough, seen := errors.New("enough"), make(map[string]bool)
-	err := watcher.WatchEvents(t.Context(), func(e Event) error {
-		if len(seen) == 0 {
-			until(t, "all events on the node", func() (bool, any) { n := s.heard(); return n >= 128, n })
-		}
-		if seen[e.Subject] = true; len(seen) == 128 {
-			return enough
-		}
-		return nil
-	})
-	if !errors.Is(err, enough) {
-		t.Fatal(err)
-	}
-	s.nodes[1].mu.Lock()
-	defer s.nodes[1].mu.Unlock()
-	if n := len(s.nodes[1].events); n != 0 {
-		t.Errorf("a node where nobody watches was sent %d events", n)
-	}
 }
 
 // TestJoinWithoutASocket verifies that a node whose socket cannot be created runs its ranks
@@ -229,7 +172,7 @@ func TestJoinWithoutASocket(t *testing.T) {
 				t.Errorf("the path is %q, and the log says %v", path, logs.All())
 			}
 			n.ReportRankEnd(1, "exit code 0")
-			want(t, s.rank(0).AwaitFence(t.Context(), "f", false, ceiling), "rank 1 on n1 will not arrive: exit code 0")
+			want(t, s.rank(0).AwaitFence(t.Context(), "f", ceiling), "rank 1 on n1 will not arrive: exit code 0")
 		})
 	}
 }
@@ -262,7 +205,7 @@ func TestRefusals(t *testing.T) {
 	must(t, c.CommitValues(ctx))
 	must(t, c.PutValue(ctx, "k", []byte("again")))
 	want(t, c.CommitValues(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
-	want(t, program.AwaitFence(ctx, "f", false, 0), "only ranks can enter a fence, and BRINGUPD_RANK is not set here")
+	want(t, program.AwaitFence(ctx, "f", 0), "only ranks can enter a fence, and BRINGUPD_RANK is not set here")
 	want(t, c.AbortJob(ctx, 0, ""), "cannot abort with code 0: 1 to 255 are accepted")
 	want(t, c.ReportStep(ctx, -1), "cannot report step -1: give a number from 0 to 1e+15")
 	want(t, program.ReportStep(ctx, 3), "only a rank can, and BRINGUPD_RANK does not name one")
@@ -274,7 +217,7 @@ func TestRefusals(t *testing.T) {
 
 	waiting := s.rank(1)
 	var fence sync.WaitGroup
-	fence.Go(func() { must(t, waiting.AwaitFence(ctx, "twice", false, ceiling)) })
+	fence.Go(func() { must(t, waiting.AwaitFence(ctx, "twice", ceiling)) })
 	until(t, "a rank in the fence", func() (bool, any) { w := s.nodes[0].PendingWaits(); return len(w) > 0, w })
 	waits, err := c.PendingWaits(ctx)
 	if err != nil || len(waits) != 1 || waits[0].WaitedSeconds <= 0 {
@@ -283,12 +226,12 @@ func TestRefusals(t *testing.T) {
 	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
 		t.Errorf("waiting: %+v", waits[0])
 	}
-	want(t, s.rank(1).AwaitFence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
-	must(t, c.AwaitFence(ctx, "twice", false, ceiling))
+	want(t, s.rank(1).AwaitFence(ctx, "twice", ceiling), "cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
+	must(t, c.AwaitFence(ctx, "twice", ceiling))
 	fence.Wait()
 
 	bare := raise(t, 1, 0, false)
-	want(t, bare.dial(0, nil).AwaitFence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
+	want(t, bare.dial(0, nil).AwaitFence(ctx, "f", 0), "cannot fence: this run has no ranks")
 }
 
 // TestRefused verifies that a node without a peer link refuses requests that need the other nodes,
@@ -309,15 +252,14 @@ func TestRefused(t *testing.T) {
 		"put":            c.PutValue(t.Context(), "key", nil),
 		"commit":         c.CommitValues(t.Context()),
 		"get":            err,
-		"fence":          c.AwaitFence(t.Context(), "", false, 0),
-		"watch":          c.WatchEvents(t.Context(), func(Event) error { return nil }),
+		"fence":          c.AwaitFence(t.Context(), "", 0),
 		"put of no rank": other.PutValue(t.Context(), "key", nil),
 	} {
 		if !errors.Is(err, ErrNoPeerLink) || err.Error() != "no link: open the port" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if slices.Sort(askers); !slices.Equal(askers, []int{-1, 1, 1, 1, 1, 1}) {
+	if slices.Sort(askers); !slices.Equal(askers, []int{-1, 1, 1, 1, 1}) {
 		t.Errorf("asked for ranks %d", askers)
 	}
 	if waits, err := c.PendingWaits(t.Context()); err != nil || len(waits) > 0 {
@@ -344,7 +286,7 @@ func TestUsed(t *testing.T) {
 	if ctxutil.AwaitDoneFor(s.head.FirstUse(), 0) {
 		t.Error("an end is taken for a use")
 	}
-	_ = c.AwaitFence(t.Context(), "", false, ceiling)
+	_ = c.AwaitFence(t.Context(), "", ceiling)
 	if !ctxutil.AwaitDoneFor(s.head.FirstUse(), 0) {
 		t.Error("a fence is not taken for a use")
 	}

@@ -61,7 +61,6 @@ type Node struct {
 	mu sync.Mutex
 	requestQueue
 	nodeValues
-	eventLog
 	lastOrder  int // number of the last order received
 	fences     map[string]*fence
 	endedRanks map[int]string // descriptions of the ends of local ranks, by rank
@@ -85,14 +84,6 @@ type nodeValues struct {
 	cache         map[valueKey]getResult       // values received from the head
 	wanted        map[valueKey]bool            // values that the head requested to be pushed
 	pendingGets   map[valueKey]*pendingGet     // gets that wait for the head
-}
-
-// eventLog holds the events of the head. It requires [Node.mu].
-type eventLog struct {
-	events       []Event
-	watcherCount int           // programs that watch events
-	seenEvents   int           // number of events received from the head
-	eventAdded   chan struct{} // closed at the next event
 }
 
 type committedValue struct {
@@ -132,8 +123,7 @@ func NewNode(cfg Config) *Node {
 			committed: make(map[valueKey]*committedValue), cache: make(map[valueKey]getResult),
 			wanted: make(map[valueKey]bool), pendingGets: make(map[valueKey]*pendingGet),
 		},
-		eventLog: eventLog{eventAdded: make(chan struct{})},
-		fences:   make(map[string]*fence), endedRanks: make(map[int]string),
+		fences: make(map[string]*fence), endedRanks: make(map[int]string),
 	}
 }
 
@@ -183,7 +173,7 @@ func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool
 	// Start with the numbers of the unanswered requests; then send all of them again.
 	n.mu.Lock()
 	n.sentCount = 0
-	hello := &message{Kind: kindHello, Events: n.seenEvents, Listen: n.watcherCount > 0}
+	hello := &message{Kind: kindHello}
 	for _, m := range n.unanswered {
 		hello.Seqs = append(hello.Seqs, m.Seq)
 	}
@@ -217,11 +207,6 @@ func (n *Node) handleMessage(m *message) {
 			RankFields:  RankFields{Ranks: n.fences[m.Name].missingRanks(m.Ranks, m.Number)}})
 	case kindOrder:
 		n.executeOrderLocked(m)
-	case kindEvent:
-		if m.Events == n.seenEvents+1 {
-			n.seenEvents++
-			n.publishEventLocked(*m.Event)
-		}
 	}
 }
 
@@ -236,13 +221,7 @@ func (n *Node) handleAnswerLocked(m *message) {
 	if at < n.sentCount {
 		n.sentCount--
 	}
-	// Acknowledge the answer with the next request, and keep the values that came with it.
 	n.acks = append(n.acks, m.Seq)
-	for i := range m.Entries {
-		e := &m.Entries[i]
-		n.cache[e.Slot] = getResult{value: e.Value, owner: e.Slot.Owner}
-	}
-	// Deliver the result.
 	switch asked.Kind {
 	case kindEnter:
 		n.finishRoundLocked(asked.Name, asked.Number, m.Error, m.Data...)
@@ -418,32 +397,13 @@ func (n *Node) queryMissing(question *message) (words string, ranks []int) {
 // AbortJob ends the job on behalf of a rank, with an exit code from 1 to 255. rank is -1 for
 // another program.
 func (n *Node) AbortJob(rank, code int, words string) {
-	who := n.self.describeRank(rank)
-	n.mu.Lock()
-	n.queueRequestLocked(&message{Kind: kindAbort,
-		Event: &Event{Kind: "aborted", Subject: who, Detail: words, Code: code}})
-	n.mu.Unlock()
 	n.cfg.AbortJob(rank, code, words)
-}
-
-// subscribeLocked subscribes to the head's events when the first program starts to watch.
-func (n *Node) subscribeLocked() {
-	if n.watcherCount++; n.watcherCount == 1 {
-		n.queueRequestLocked(&message{Kind: kindSubscribe, Events: n.seenEvents, Listen: true})
-	}
 }
 
 // activateLocked causes a connection to the head to be opened, and wakes the sender.
 func (n *Node) activateLocked() {
 	n.active = true
 	ctxutil.NotifyChannel(n.wake)
-}
-
-// publishEventLocked appends an event and wakes the programs that watch.
-func (n *eventLog) publishEventLocked(event Event) {
-	n.events = append(n.events, event)
-	close(n.eventAdded)
-	n.eventAdded = make(chan struct{})
 }
 
 // ReportRankEnd reports the end of a rank to the head, together with all values that it committed.

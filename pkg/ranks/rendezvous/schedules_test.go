@@ -189,7 +189,7 @@ func (d *drama) fence(ctx context.Context, c *Client, rank, round int) bool {
 		if d.draw(4) == 0 {
 			patience = time.Duration(1+d.draw(100)) * time.Millisecond
 		}
-		err = c.AwaitFence(ctx, "", d.draw(2) == 0, patience)
+		err = c.AwaitFence(ctx, "", patience)
 		if patience == late || !errors.Is(err, ErrTimeout) {
 			break
 		}

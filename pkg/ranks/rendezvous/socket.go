@@ -92,7 +92,7 @@ func (g *programConn) sendResponse(answer Response) {
 // refuseUnlinked rejects a request that involves other nodes if this node cannot reach the head. It
 // reports whether it has answered the request.
 func (g *programConn) refuseUnlinked(ctx context.Context, ask Request) bool {
-	needs := slices.Contains([]string{"put", "commit", "get", "fence", "watch"}, ask.Op)
+	needs := slices.Contains([]string{"put", "commit", "get", "fence"}, ask.Op)
 	if !needs || g.node.cfg.AwaitLink == nil {
 		return false
 	}
@@ -143,15 +143,13 @@ func (g *programConn) handleRequest(ctx context.Context, ask Request) error {
 		if err := g.reportStep(ask.Step); err != nil {
 			return err
 		}
-	case "watch":
-		return g.startTask(func() { g.streamEvents(ctx, ask.ID) })
 	case "waits":
 		return g.answerLater(ctx, ask, func(context.Context) (Response, error) {
 			return Response{Waits: g.node.PendingWaits()}, nil
 		})
 	default:
 		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, "+
-			"progress, watch and waits", ask.Op)
+			"progress and waits", ask.Op)
 	}
 	g.sendResponse(Response{ID: ask.ID})
 	return nil
@@ -239,7 +237,7 @@ func (g *programConn) enterFence(ctx context.Context, ask Request) error {
 	if ask.Name != "" {
 		name = ask.Name
 	}
-	gen, m, err := g.node.enterFence(name, g.node.initialGroup, rank, ask.Collect, Exchange{})
+	gen, m, err := g.node.enterFence(name, g.node.initialGroup, rank, Exchange{})
 	if err != nil {
 		return err
 	}
@@ -251,24 +249,16 @@ func (g *programConn) enterFence(ctx context.Context, ask Request) error {
 // maxWaits is the maximum number of requests that wait at the same time on a node.
 const maxWaits = 1 << 16
 
-// startTask runs a task on its own goroutine. It returns an error if too many are waiting.
-func (g *programConn) startTask(task func()) error {
+// answerLater runs wait on its own goroutine, with the request's timeout, and answers with its
+// result. It returns an error if too many requests are waiting.
+func (g *programConn) answerLater(ctx context.Context, ask Request,
+	wait func(context.Context) (Response, error)) error {
 	if !g.node.waitQuota.Reserve(0, maxWaits, 0) {
 		return fmt.Errorf("cannot wait: the programs of this node already have %s waits, the maximum",
 			textutil.GroupThousands(maxWaits))
 	}
 	g.tasks.Go(func() {
 		defer g.node.waitQuota.Release(1, 0)
-		task()
-	})
-	return nil
-}
-
-// answerLater runs wait on its own goroutine, with the request's timeout, and answers with its
-// result.
-func (g *programConn) answerLater(ctx context.Context, ask Request,
-	wait func(context.Context) (Response, error)) error {
-	return g.startTask(func() {
 		if ask.Timeout > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(min(ask.Timeout, 1e9)*float64(time.Second)))
@@ -282,28 +272,5 @@ func (g *programConn) answerLater(ctx context.Context, ask Request,
 		}
 		g.sendResponse(answer)
 	})
-}
-
-// streamEvents sends events until ctx ends: first the past events except passed fences, then new
-// ones.
-func (g *programConn) streamEvents(ctx context.Context, id uint64) {
-	n := g.node
-	at := 0
-	n.mu.Lock()
-	n.subscribeLocked()
-	n.mu.Unlock()
-	for {
-		n.mu.Lock()
-		events, more := n.events[at:], n.eventAdded
-		at = len(n.events)
-		n.mu.Unlock()
-		for i := range events {
-			g.sendResponse(Response{ID: id, Event: &events[i]})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-more:
-		}
-	}
+	return nil
 }

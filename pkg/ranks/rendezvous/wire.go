@@ -18,8 +18,6 @@ const (
 	kindGet               = "get"    // node: answered when the value is available or never will be
 	kindPush              = "push"   // node: values that the head requested
 	kindRankEnded         = "ended"  // node: a rank ended; with all values that it committed
-	kindAbort             = "abort"  // node: a rank aborted the job
-	kindSubscribe         = "listen" // node: subscribes to the events after the first Events ones
 	kindQueryMissing      = "who"    // node: query for the missing ranks of a fence or a get
 	kindLocalMissing      = "here"   // node: the local missing ranks
 	kindCall              = "call"   // node: request to execute the operation Name
@@ -28,7 +26,6 @@ const (
 	kindRequestPush       = "want"   // head: push this value as soon as it is committed
 	kindQueryLocalMissing = "census" // head: query for the missing ranks of this node
 	kindOrder             = "order"  // head: request to execute the operation Name
-	kindEvent             = "event"  // head: an event
 )
 
 // valueKey identifies a value by its key and owner. The owner is a rank's number, or "n" and a
@@ -49,19 +46,15 @@ type message struct {
 	Kind string
 	Seq  uint64
 	// kindHello: unanswered requests; else: answers received
-	Seqs   []uint64
-	Events int
-	Name   string
+	Seqs []uint64
+	Name string
 	FenceFields
-	// kindHello and kindSubscribe: the node subscribes to events
-	Listen  bool
 	Slot    valueKey
 	Entries []entry
 	RankFields
 	Text    string
 	Error   string
 	Invalid bool // the error is an invalid request
-	Event   *Event
 	Data    []byte
 }
 
@@ -70,8 +63,8 @@ type message struct {
 type FenceFields struct {
 	Number  int    // round of a fence, or number of an order
 	Group   string // fence's group, from Group.Ranks
-	Collect bool
-	Warning int // query: log the Nth warning of this fence; 0: none
+	Collect bool   // every node receives the data of all, however large
+	Warning int    // query: log the Nth warning of this fence; 0: none
 }
 
 // RankFields are the fields of messages about ranks.
@@ -84,8 +77,6 @@ type RankFields struct {
 const (
 	// maxDataSize limits the values of a node, and the data of a fence, in bytes.
 	maxDataSize = 1 << 30
-	// maxCollectedSize limits the values that the release of a fence delivers to each node, in bytes.
-	maxCollectedSize = 64 << 20
 	// maxBroadcastSize limits the data of a fence that is sent to the nodes although none of them
 	// needs all of it, in bytes for all nodes together: 8 MB to each of 1,024 nodes would keep the
 	// head busy for seconds.
