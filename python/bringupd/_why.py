@@ -55,7 +55,6 @@ class Frame:
     function: str = named("func", "")
     file: str = ""
     line: int = 0
-    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Stack:
     """The stack of a thread, the innermost frame first."""
 
     source: str = named("by", "")
-    """py-spy, gdb or kernel."""
+    """py-spy."""
     frames: tuple[Frame, ...] = ()
     problem: str = ""
 
