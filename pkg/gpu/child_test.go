@@ -218,9 +218,14 @@ func TestChildThatHangs(t *testing.T) {
 		})
 	}
 	t.Run("says where", func(t *testing.T) {
-		child := helperChild("hang")
-		child.Timeout = 3 * time.Second
-		facts, _ := child.Probe(t.Context())
+		session := helperChild("hang").NewSession()
+		session.child.Timeout = 10 * time.Millisecond
+		d, err := session.ensureChild(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "message of the child", func() bool { return d.outputAfter(":") != "" })
+		facts, _ := session.Probe(t.Context(), nil)
 		if !strings.Contains(facts.Detail, "waiting for nvmlDeviceGetRemappedRows of GPU 3") {
 			t.Errorf("the detail is %q", facts.Detail)
 		}
