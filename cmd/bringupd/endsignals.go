@@ -51,27 +51,6 @@ func (inv *invocation) withSignals(do func(ctx context.Context, again <-chan str
 	return err
 }
 
-var errWaitTimeout = errors.New("timed out (--timeout)")
-
-// withTimeout is like withSignals, but if limit is positive and do has not returned by then, the
-// exit code is that of a timeout.
-func (inv *invocation) withTimeout(limit time.Duration, do func(ctx context.Context) error) error {
-	return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		if limit > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitTimeout)
-			defer cancel()
-		}
-		err := do(ctx)
-		if err != nil && context.Cause(ctx) == errWaitTimeout {
-			inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(limit))
-			inv.exitCode = codeOf(health.DeadlinePassed)
-			return nil
-		}
-		return err
-	})
-}
-
 // maxFileBytes and fileTimeout are the maximum size of a file that the user names, and the timeout
 // for reading it.
 const (

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -25,7 +24,6 @@ type statusCmd struct {
 	keepWatching bool
 	asJSON       bool
 	isVerbose    bool
-	timeout      time.Duration
 	serveAddress string // empty: do not serve the page
 }
 
@@ -35,8 +33,6 @@ func (inv *invocation) statusCommand() *cli.Command {
 		config.NewSwitch("watch", &s.keepWatching,
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
 				"changes").WithShortName("w"),
-		config.NewDuration("timeout", &s.timeout,
-			"with --watch: end with 124 if the run has not ended by then; 0: never"),
 		loopbackSetting("serve", &s.serveAddress,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
 				"for ssh -L; with port 0 the kernel picks one"),
@@ -50,20 +46,15 @@ func (inv *invocation) statusCommand() *cli.Command {
 			"RUN | LOG-DIRECTORY",
 		Description: runArgHelp + " The command only reads the run directory. Exits with 0 if " +
 			"the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or " +
-			"gives no sign of life, 64 if there is no such run, and 124 after --timeout.",
-	}, own, s.runStatus)
+			"gives no sign of life, and 64 if there is no such run.",
+	}, append(own, removedSettings("status")...), s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {
-	if s.timeout > 0 && !s.keepWatching {
-		return usageErrorf("cannot use --timeout without --watch: the command does not wait")
+	if s.serveAddress != "" && s.asJSON {
+		return usageErrorf("cannot use --serve with --json: the page is for a browser")
 	}
-	if s.serveAddress != "" && (s.asJSON || s.timeout > 0) {
-		return usageErrorf(
-			"cannot use --serve with --json or --timeout: the page is for a browser, and it is served until " +
-				"Ctrl-C")
-	}
-	return s.withTimeout(s.timeout, func(ctx context.Context) error {
+	return s.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		path, err := s.findStatusRun(ctx, args)
 		if err != nil {
 			return err

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
@@ -46,5 +48,26 @@ func (inv *invocation) waitCommand() *cli.Command {
 			}
 			return nil
 		})
+	})
+}
+
+var errWaitTimeout = errors.New("timed out (--timeout)")
+
+// withTimeout is like withSignals, but if limit is positive and do has not returned by then, the
+// exit code is that of a timeout.
+func (inv *invocation) withTimeout(limit time.Duration, do func(ctx context.Context) error) error {
+	return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+		if limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitTimeout)
+			defer cancel()
+		}
+		err := do(ctx)
+		if err != nil && context.Cause(ctx) == errWaitTimeout {
+			inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(limit))
+			inv.exitCode = codeOf(health.DeadlinePassed)
+			return nil
+		}
+		return err
 	})
 }

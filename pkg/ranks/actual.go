@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// ActualBindingVersion is the version of the JSON format of [ActualBinding], like [LayoutVersion].
+// ActualBindingVersion is the version of the JSON format of [ActualBinding]. New fields do not change
+// it; removed fields and changed meanings do.
 const ActualBindingVersion = 1
 
 // ActualBinding compares the actual binding of a rank (CPUs, memory, devices) with its planned
