@@ -21,15 +21,9 @@ type Config struct {
 	// Steady is how long the job stays up after the gate opens; 0 ends it at once. In the first half,
 	// the nodes' polling intervals grow to their maximum. The second half is measured.
 	Steady time.Duration
-	// Death selects the daemon that dies then, as by kill -9: WorkerDies or HeadDies. If it is
-	// empty, no daemon dies and the job ends in an orderly way.
-	Death string
 	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
 	// rank puts a value before each fence. If Ranks is 0, there is a driver instead of ranks.
 	Ranks, Fences int
-	// Bytes is the number of bytes that each rank contributes to each fence, as MPI libraries do. If
-	// it is 0, each rank puts a value before the fence instead.
-	Bytes int
 	// Roles are the roles of the job, whose processes are simulated. Without any, each node has a
 	// service that is ready at once.
 	Roles config.RoleSet
@@ -43,21 +37,11 @@ type Config struct {
 	Peer        time.Duration // value of --peer-timeout
 }
 
-// Values of Config.Death.
-const (
-	WorkerDies = "worker"
-	HeadDies   = "head"
-)
-
 // Validate returns an error if the configuration cannot be simulated.
 func (c Config) Validate() error {
 	switch {
 	case c.Nodes < 1:
 		return fmt.Errorf("cannot simulate %d nodes", c.Nodes)
-	case c.Death != "" && c.Death != WorkerDies && c.Death != HeadDies:
-		return fmt.Errorf("cannot simulate the death of %q: give %s or %s", c.Death, WorkerDies, HeadDies)
-	case c.Death != "" && (c.Nodes < 2 || c.Roles.AreGiven()):
-		return errors.New("cannot simulate a death with one node, or in a job with roles")
 	case c.Ranks > 0 && c.Roles.AreGiven():
 		return errors.New("cannot simulate ranks in a job with roles, whose ranks call no fences")
 	case !c.Roles.AreGiven():

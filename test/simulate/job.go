@@ -56,10 +56,11 @@ type simulatedJob struct {
 	// output receives all output of the daemons; its directory has their private files.
 	output  *os.File
 	daemons []*simDaemon // in node order
-	victim  *victim      // nil if no daemon dies
-	slots   chan struct{}
-	clock   *callClock
-	trace   *callTrace // nil if the calls are not traced
+	// interrupts receives signals that hasten the end of the head.
+	interrupts chan os.Signal
+	slots      chan struct{}
+	clock      *callClock
+	trace      *callTrace // nil if the calls are not traced
 
 	ends  chan daemonEnd // receives the end of each daemon
 	ended []daemonEnd    // ends that have been received
@@ -74,8 +75,7 @@ type simulatedJob struct {
 // simDaemon is one simulated daemon.
 type simDaemon struct {
 	deps.Config
-	share   *simulatedShare
-	signals chan os.Signal // for interrupts that hasten its end; nil if it needs none
+	share *simulatedShare
 
 	// upAt and upCalls are its time since the start of all daemons and its calls when it was up. The
 	// daemon writes them, and they are read after all daemons have ended.
@@ -101,7 +101,7 @@ type daemonEnd struct {
 // newSimulatedJob prepares the daemons of a job, but does not start them.
 func newSimulatedJob(dir string, cfg Config, output *os.File) *simulatedJob {
 	j := &simulatedJob{
-		cfg: cfg, output: output, victim: newVictim(cfg),
+		cfg: cfg, output: output, interrupts: make(chan os.Signal, 4),
 		slots: make(chan struct{}, maxConcurrentCalls), clock: newCallClock(2*cfg.JoinTimeout + cfg.Steady),
 		ends: make(chan daemonEnd, cfg.Nodes), allUp: make(chan struct{}),
 		gate: gateMeasurements{open: make(chan struct{})}, roles: newSimulatedRoles(cfg),
@@ -127,12 +127,8 @@ func newSimulatedJob(dir string, cfg Config, output *os.File) *simulatedJob {
 		d := &simDaemon{share: j.newSimulatedShare(node)}
 		d.Config = j.daemonConfig(dir, id, node, d.share)
 		d.Network = peerlink.TCP{}
-		if d.share.victim != nil {
-			d.Network = mortalNetwork{peerlink.TCP{}, d.share.victim.alive}
-		}
-		if node == 0 || d.share.victim != nil {
-			d.signals = make(chan os.Signal, 4)
-			d.Signals = d.signals
+		if node == 0 {
+			d.Signals = j.interrupts
 		}
 		j.daemons = append(j.daemons, d)
 	}
@@ -239,14 +235,10 @@ func (j *simulatedJob) runToEnd(ctx context.Context) Result {
 	j.startDaemons(head, workers)
 	steady, err := j.measureSteady(ctx)
 	requested := j.clock.sinceStart()
-	var death *DeathResult
-	switch {
-	case err == nil && j.victim != nil:
-		death = j.killAndMeasure(ctx, leave)
-	case err == nil:
+	if err == nil {
 		leaveHead()
 	}
-	j.awaitEnds(ctx, leave, func() bool { return len(j.ended) == len(j.daemons) })
+	j.awaitEnds(ctx, leave)
 	gone := j.clock.sinceStart()
 	// Calls that are still in progress would interfere with the removal of the directory.
 	settling, cancel := context.WithTimeout(context.Background(), settleTimeout)
@@ -255,17 +247,14 @@ func (j *simulatedJob) runToEnd(ctx context.Context) Result {
 		d.share.meter.AwaitIdle(settling)
 	}
 	result := j.collectResult(used)
-	result.Steady, result.Death = steady, death
+	result.Steady = steady
 	result.ChainToGate = j.trace.findChain(0, result.Gate, j.runDir)
 	result.ChainToEnd = j.trace.findChain(requested, gone, j.runDir)
-	switch code := j.exitCode(); {
-	case death != nil && death.WrongCode != 0:
-		result.Failure = fmt.Sprint("a daemon exited with ", death.WrongCode)
-	case death == nil && (code != 0 || err != nil):
+	if code := j.exitCode(); code != 0 || err != nil {
 		result.Failure = fmt.Sprint("the job exited with ", code)
-	case death == nil:
-		result.End = gone - requested
+		return result
 	}
+	result.End = gone - requested
 	return result
 }
 
@@ -351,13 +340,13 @@ const (
 	interruptPause = 2500 * time.Millisecond
 )
 
-// awaitEnds waits until enough daemons have ended. If ctx ends, or if they take longer than they
-// should, it calls leave and interrupts them, so that they end at once.
-func (j *simulatedJob) awaitEnds(ctx context.Context, leave func(), enough func() bool) {
+// awaitEnds waits until all daemons have ended. If ctx ends, or if they take longer than they should,
+// it calls leave and interrupts the head, so that they end at once.
+func (j *simulatedJob) awaitEnds(ctx context.Context, leave func()) {
 	interrupted := ctx.Done() // nil after ctx has ended once
 	timer := time.NewTimer(j.endTimeout())
 	defer timer.Stop()
-	for !enough() {
+	for len(j.ended) < len(j.daemons) {
 		select {
 		case e := <-j.ends:
 			j.ended = append(j.ended, e)
@@ -371,18 +360,11 @@ func (j *simulatedJob) awaitEnds(ctx context.Context, leave func(), enough func(
 		}
 		leave()
 		// A second signal after a pause ends the head's grace periods.
-		j.interruptDaemons()
-		timer.Reset(interruptPause)
-	}
-}
-
-// interruptDaemons interrupts the head and the victim, so that they end without grace periods.
-func (j *simulatedJob) interruptDaemons() {
-	for _, d := range j.daemons {
 		select {
-		case d.signals <- os.Interrupt: // a nil channel blocks, so this selects default
+		case j.interrupts <- os.Interrupt:
 		default:
 		}
+		timer.Reset(interruptPause)
 	}
 }
 
@@ -441,9 +423,9 @@ func (j *simulatedJob) exitCode() (highest int) {
 	return highest
 }
 
-// addCause adds the cause of a failure or of a death from the run directory.
+// addCause adds the cause of a failure from the run directory.
 func (j *simulatedJob) addCause(r *Result) {
-	if r.Failure == "" && r.Death == nil {
+	if r.Failure == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), j.cfg.Peer)
@@ -456,14 +438,9 @@ func (j *simulatedJob) addCause(r *Result) {
 	if err == nil && result.Cause == nil {
 		err = errors.New("no cause was recorded")
 	}
-	switch {
-	case err != nil && r.Failure != "":
+	if err != nil {
 		r.Failure += ": " + err.Error()
-	case err != nil:
-		r.Failure = err.Error()
-	case r.Failure != "":
-		r.Failure += ": " + result.Cause.Message
-	default:
-		r.Death.Kind = string(result.Cause.Kind)
+		return
 	}
+	r.Failure += ": " + result.Cause.Message
 }

@@ -17,7 +17,6 @@ type Result struct {
 	Calls  GateCalls
 	Steady *SteadyLoad  // nil if not measured
 	World  *WorldTiming // nil if there were no ranks
-	Death  *DeathResult // nil if no daemon died
 	// End is the time from the head's request to end until the last daemon had ended, and Whole the
 	// calls of all nodes from the start to the end.
 	End     time.Duration
@@ -55,16 +54,6 @@ type WorldTiming struct {
 	Met   time.Duration
 	Fence Percentiles[time.Duration]
 	Calls CallTotals
-}
-
-// DeathResult is the end of a job after one of its daemons died, as by kill -9.
-type DeathResult struct {
-	Node      int                        // of the daemon that died
-	Took      Percentiles[time.Duration] // from its death until each other daemon returned
-	Kind      string                     // of the first cause, as the other daemons determined it
-	WrongCode int                        // exit code of a daemon that reported another failure; else 0
-	Calls     int64                      // calls of all nodes after the death
-	Processor time.Duration              // processor time that the end took
 }
 
 // MachineUse has the resources of this machine that all daemons together used: the peak resident

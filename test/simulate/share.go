@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"errors"
 	"path/filepath"
 	"time"
 
@@ -14,37 +13,25 @@ import (
 const maxConcurrentCalls = 512
 
 // simulatedShare is one daemon's access to the shared file system. It counts the daemon's calls,
-// delays them, lets them wait for a slot, and blocks them after the daemon's death.
+// delays them, and lets them wait for a slot.
 type simulatedShare struct {
 	signal.SharedFS
-	job    *simulatedJob
-	node   int
-	meter  *signal.CallMeter
-	victim *victim // the daemon, if it should die; otherwise nil
+	job   *simulatedJob
+	node  int
+	meter *signal.CallMeter
 }
 
 var _ signal.Interceptor = (*simulatedShare)(nil)
 
-// errDaemonDead is the result of all calls after the daemon's death.
-var errDaemonDead = errors.New("the daemon is dead")
-
 // newSimulatedShare returns the access of one daemon to the file system of this machine.
 func (j *simulatedJob) newSimulatedShare(node int) *simulatedShare {
 	s := &simulatedShare{job: j, node: node, meter: new(signal.CallMeter)}
-	if j.victim != nil && j.victim.node == node {
-		s.victim = j.victim
-	}
 	s.SharedFS = signal.NewDiskFS(s)
 	return s
 }
 
-// BeginCall implements signal.Interceptor. A call of a dead daemon gets no answer; it returns
-// errDaemonDead only after all other daemons have returned.
+// BeginCall implements signal.Interceptor.
 func (s *simulatedShare) BeginCall(op signal.Op, path string) (time.Time, error) {
-	if s.victim != nil && s.victim.alive.Err() != nil {
-		<-s.victim.released
-		return time.Time{}, errDaemonDead
-	}
 	began, err := s.meter.BeginCall(op, path)
 	s.job.clock.countCall()
 	time.Sleep(s.job.cfg.Latency)

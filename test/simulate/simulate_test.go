@@ -2,14 +2,12 @@ package simulate_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/test/simulate"
 )
 
@@ -40,7 +38,6 @@ func TestRun(t *testing.T) {
 		{"nine nodes", 9, func(*simulate.Config) {}},
 		{"latency and a trace", 3, func(c *simulate.Config) { c.Latency, c.Trace = 20*time.Millisecond, true }},
 		{"ranks", 16, func(c *simulate.Config) { c.Ranks, c.Fences = 4, 4 }},
-		{"ranks with bytes", 4, func(c *simulate.Config) { c.Ranks, c.Fences, c.Bytes = 4, 4, 8 }},
 		{"steady", 5, func(c *simulate.Config) { c.Steady = 2 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -69,7 +66,8 @@ func checkResult(t *testing.T, cfg simulate.Config, r simulate.Result) {
 	if workers > 0 && (calls.Worker.Min < 10 || calls.WorkerReads.Min == 0) {
 		t.Errorf("a worker's calls until it was up: %+v", calls)
 	}
-	if (r.World != nil) != (cfg.Ranks != 0) || (r.Steady != nil) != (cfg.Steady != 0) || (r.ChainToGate != nil) != cfg.Trace {
+	if (r.World != nil) != (cfg.Ranks != 0) || (r.Steady != nil) != (cfg.Steady != 0) ||
+		(r.ChainToGate != nil) != cfg.Trace {
 		t.Errorf("got %+v", r)
 	}
 	if w := r.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0) {
@@ -103,37 +101,8 @@ func TestCallsDoNotGrowWithRanks(t *testing.T) {
 	}
 }
 
-// TestDeath verifies that a death ends the job and that all other nodes report the same.
-func TestDeath(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
-	for _, tc := range []struct {
-		who  string
-		link config.LinkMode
-		kind health.Kind
-	}{
-		{simulate.WorkerDies, config.LinkOff, health.PeerLost},
-		{simulate.HeadDies, config.LinkOff, health.PeerLost},
-		{simulate.WorkerDies, config.LinkOn, health.DaemonDied},
-		{simulate.HeadDies, config.LinkOn, health.DaemonDied},
-	} {
-		t.Run(fmt.Sprintf("%s, peer link %s", tc.who, tc.link), func(t *testing.T) {
-			cfg := shortJob(4)
-			cfg.Peer, cfg.Death, cfg.LinkMode = 2*time.Second, tc.who, tc.link
-			// While the gate opens, the victim has unread data, so its kernel resets the connection instead
-			// of closing it.
-			cfg.Steady = 500 * time.Millisecond
-			d := run(t, cfg).Death
-			if d == nil || d.Took.Min <= 0 || d.Kind != string(tc.kind) || d.Calls == 0 {
-				t.Errorf("got %+v", d)
-			}
-		})
-	}
-}
-
 // withRoles returns the configuration of a job with the roles of a file.
-func withRoles(t testing.TB, nodes int, text string) simulate.Config {
+func withRoles(t *testing.T, nodes int, text string) simulate.Config {
 	t.Helper()
 	set, err := simulate.ParseRoles([]byte(text))
 	if err != nil {
@@ -153,22 +122,24 @@ func TestRoles(t *testing.T) {
 		nodes      int
 		want       simulate.RoleCounts
 	}{
-		{"the head alone", "roles: [{name: a, nodes: head, command: c}]", 1, simulate.RoleCounts{Roles: 1, Instances: 1, Endpoints: 1}},
-		{"an idle node", "roles: [{name: a, nodes: 1, command: c}]", 3, simulate.RoleCounts{Roles: 1, Instances: 1, Endpoints: 1}},
+		{"the head alone", "roles: [{name: a, nodes: head, command: c}]", 1, simulate.RoleCounts{1, 1, 1}},
+		{"an idle node", "roles: [{name: a, nodes: 1, command: c}]", 3, simulate.RoleCounts{1, 1, 1}},
 		{"all kinds", `
 spares: 1
 roles:
 - {name: setup, nodes: all, oneshot: true, command: c}
-- {name: judge, nodes: 2, per-node: 4, gpus: 2, after: [setup], command: c, ready: "http://localhost:$BRINGUPD_PORT/health", alive: tcp:1, require: {start: 5, run: 5}}
+- {name: judge, nodes: 2, per-node: 4, gpus: 2, after: [setup], command: c,
+   ready: "http://localhost:$BRINGUPD_PORT/health", alive: tcp:1, require: {start: 5, run: 5}}
 - {name: engine, nodes: 2, nodes-per-instance: 2, ranks-per-node: 2, endpoints: all, command: c}
 - {name: cluster, nodes: 2, nodes-per-instance: 2, framework: ray}
 - {name: router, with: judge, nodes: 1, gpus: 0, after: [judge, engine], command: c}
 - {name: trainer, nodes: rest, ranks-per-node: gpu, after: [router], primary: true, command: c}
-`, 9, simulate.RoleCounts{Roles: 6, Instances: 8 + 8 + 1 + 1 + 1 + 1, Endpoints: 8 + 8 + 4 + 1 + 1 + 1}},
+`, 9, simulate.RoleCounts{6, 8 + 8 + 1 + 1 + 1 + 1, 8 + 8 + 4 + 1 + 1 + 1}},
 		{"many endpoints", `roles:
-- {name: server, nodes: all, per-node: 50, nodes-per-instance: 1, ranks-per-node: 5, gpus: 0, endpoints: all, command: c, ports: {http: auto}}
+- {name: server, nodes: all, per-node: 50, nodes-per-instance: 1, ranks-per-node: 5, gpus: 0,
+   endpoints: all, command: c, ports: {http: auto}}
 - {name: client, nodes: head, gpus: 0, primary: true, command: c}
-`, 40, simulate.RoleCounts{Roles: 2, Instances: 2001, Endpoints: 10_001}},
+`, 40, simulate.RoleCounts{2, 2001, 10_001}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := run(t, withRoles(t, tc.nodes, tc.text))
@@ -197,39 +168,5 @@ func TestReadsByNumberOfRoles(t *testing.T) {
 		if got.Min != 3 || got.Max > 4 {
 			t.Errorf("the workers read %+v records", got)
 		}
-	}
-}
-
-// BenchmarkRoles reports the time to the gate of 1,024 nodes with 2,000 instances of one role and of
-// five, on the file system of TMPDIR.
-func BenchmarkRoles(b *testing.B) {
-	for _, tc := range []struct{ name, text string }{
-		{"one", "roles:\n- {name: server, nodes: 1000, per-node: 2, gpus: 0, command: c, ports: {http: auto}}\n"},
-		{"five", `roles:
-- {name: judge, nodes: 500, per-node: 2, gpus: 0, command: c, ports: {http: auto}, restarts: 3}
-- {name: reward, nodes: 400, per-node: 2, gpus: 0, command: c, ports: {http: auto}}
-- {name: router, nodes: 74, gpus: 0, command: c, ports: {http: auto}}
-- {name: sandbox, with: [judge, reward], nodes: 125, gpus: 0, command: c, ports: {http: auto}}
-- {name: trainer, nodes: rest, ranks-per-node: 1, gpus: 0, primary: true, command: c}
-`},
-	} {
-		b.Run(tc.name, func(b *testing.B) {
-			var gates float64
-			for b.Loop() {
-				dir, err := os.MkdirTemp("", "roles-")
-				if err != nil {
-					b.Fatal(err)
-				}
-				r, err := simulate.Run(b.Context(), dir, withRoles(b, 1024, tc.text))
-				if err != nil || r.Failure != "" {
-					b.Fatalf("%v, %s", err, r.Failure)
-				}
-				if err := os.RemoveAll(dir); err != nil {
-					b.Error(err)
-				}
-				gates += float64(r.Gate.Milliseconds())
-			}
-			b.ReportMetric(gates/float64(b.N), "gate-ms")
-		})
 	}
 }

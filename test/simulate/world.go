@@ -53,15 +53,13 @@ func (w *rankWorld) addTo(daemon *deps.Config) {
 // runRanks runs the ranks of a node until ctx ends. It returns the error of the first rank that
 // fails.
 func (w *rankWorld) runRanks(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
-	// With Bytes, one goroutine enters the fences for all ranks; otherwise each rank has its own.
 	running, own := errgroup.WithContext(ctx)
-	if w.cfg.Bytes > 0 {
-		running.Go(func() error { return w.gatherFences(own, meet, of) })
-	} else {
-		group := localGroup(of)
-		for _, rank := range of {
-			running.Go(func() error { return w.putAndFence(own, meet, group, rank.Rank) })
-		}
+	var group rendezvous.Group
+	for _, rank := range of {
+		group.Local = append(group.Local, rank.Rank)
+	}
+	for _, rank := range of {
+		running.Go(func() error { return w.putAndFence(own, meet, group, rank.Rank) })
 	}
 	// Like real ranks, they do not end before ctx does.
 	if err := running.Wait(); err != nil && ctx.Err() == nil {
@@ -85,40 +83,16 @@ func (w *rankWorld) putAndFence(ctx context.Context, meet *rendezvous.Node, grou
 		}
 		took = append(took, time.Since(began))
 	}
-	w.recordRanksDone(1, took)
+	w.recordRankDone(took)
 	return nil
 }
 
-// localGroup returns the group of all ranks, of which these are on a node.
-func localGroup(of []ranks.Rank) (group rendezvous.Group) {
-	for _, rank := range of {
-		group.Local = append(group.Local, rank.Rank)
-	}
-	return group
-}
-
-// gatherFences enters the fences as the server of an MPI library does for all ranks of a node.
-func (w *rankWorld) gatherFences(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
-	group := localGroup(of)
-	var took []time.Duration
-	for range w.cfg.Fences {
-		began := time.Now()
-		data := make([]byte, w.cfg.Bytes*len(of))
-		if _, err := meet.GatherGroup(ctx, "fence", group, data); err != nil {
-			return err
-		}
-		took = append(took, time.Since(began))
-	}
-	w.recordRanksDone(len(of), took)
-	return nil
-}
-
-// recordRanksDone records the fences of ranks that have left all of them.
-func (w *rankWorld) recordRanksDone(count int, took []time.Duration) {
+// recordRankDone records the fences of a rank that has left all of them.
+func (w *rankWorld) recordRankDone(took []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fenceTimes = append(w.fenceTimes, took...)
-	if w.remaining -= count; w.remaining == 0 {
+	if w.remaining--; w.remaining == 0 {
 		w.doneAt, w.doneCalls = time.Now(), w.countCalls()
 		close(w.allDone)
 	}

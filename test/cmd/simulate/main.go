@@ -40,19 +40,14 @@ func run(ctx context.Context, args []string) error {
 	asJSON := set.Bool("json", false, "print the results as JSON")
 	set.DurationVar(&cfg.Latency, "op-latency", 0, "latency that is added to each file system call")
 	set.DurationVar(&cfg.Steady, "steady", 0, "how long the job runs; its second half is measured")
-	set.StringVar(&cfg.Death, "death", "", "then kill the daemon of a worker or of the head")
 	set.IntVar(&cfg.Ranks, "ranks", 0, "ranks per node, which call fences")
 	set.IntVar(&cfg.Fences, "fences", 4, "number of fences")
-	set.IntVar(&cfg.Bytes, "fence-bytes", 0, "bytes of each rank in each fence; 0: it puts a value before")
 	set.IntVar(&cfg.GPUs, "gpus-per-node", 0, "GPUs of each node, for the roles")
 	set.StringVar((*string)(&cfg.LinkMode), "lifeline", "auto", "peer links: auto or off")
 	set.DurationVar(&cfg.Peer, "peer-timeout", times.Peer, "as of a job")
 	set.BoolVar(&cfg.Trace, "trace", false, "list the calls that waited for each other")
 	if err := set.Parse(args); err != nil {
 		return err
-	}
-	if cfg.Death != "" && cfg.Steady == 0 {
-		cfg.Steady = 2 * time.Second // all peer links are connected by then
 	}
 	if *roleFile != "" {
 		text, err := os.ReadFile(*roleFile)
@@ -102,14 +97,10 @@ func runIn(ctx context.Context, dir string, cfg simulate.Config) (result simulat
 func printResults(results []simulate.Result) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "nodes\tgate\tup p50\tup max\tworker p50\tworker max\thead\tall\tper second\t"+
-		"end\tdeath p50\tdeath max\tfence p50\tfence p99\tworker/s\thead/s\tMiB\tcores\t")
+		"end\tfence p50\tfence p99\tworker/s\thead/s\tMiB\tcores\t")
 	for _, r := range results {
-		var death simulate.DeathResult
 		var world simulate.WorldTiming
 		var steady simulate.SteadyLoad
-		if r.Death != nil {
-			death = *r.Death
-		}
 		if r.World != nil {
 			world = *r.World
 		}
@@ -118,9 +109,10 @@ func printResults(results []simulate.Result) error {
 		}
 		fmt.Fprint(table, r.Nodes, "\t", round(r.Gate), "\t", round(r.Up.P50), "\t", round(r.Up.Max), "\t",
 			r.Calls.WorkerToGate.P50, "\t", r.Calls.WorkerToGate.Max, "\t", r.Calls.Head.Calls, "\t",
-			r.Calls.All.Calls, "\t", r.Calls.Peak, "\t", round(r.End), "\t", round(death.Took.P50), "\t",
-			round(death.Took.Max), "\t", round(world.Fence.P50), "\t", round(world.Fence.P99), "\t",
-			fmt.Sprintf("%.2f\t%.1f\t%d\t%.0f %%\t\n", steady.Worker, steady.Head, r.Machine.Memory>>20, 100*r.Machine.Busy))
+			r.Calls.All.Calls, "\t", r.Calls.Peak, "\t", round(r.End), "\t",
+			round(world.Fence.P50), "\t", round(world.Fence.P99), "\t",
+			fmt.Sprintf("%.2f\t%.1f\t", steady.Worker, steady.Head),
+			fmt.Sprintf("%d\t%.0f %%\t\n", r.Machine.Memory>>20, 100*r.Machine.Busy))
 	}
 	if err := table.Flush(); err != nil {
 		return err
