@@ -33,7 +33,7 @@ func (inv *invocation) checkCommand() *cli.Command {
 		config.NewText("record", "FILE", &c.recordPath,
 			"also write the data that the checks have read to a new file, for a bug report"),
 		config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
-			"is bound to the CPUs, memory and GPUs of that rank"),
+			"is bound to the CPUs and GPUs of that rank"),
 	}
 	listed := []string{checkHeading, "gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}
 	command := c.completeCheckCommand(cli.Command{
@@ -154,7 +154,7 @@ func (c *checkCmd) checkBinding() error {
 	switch {
 	case len(b.Differences) > 0:
 		c.exitCode = codeOf(health.CheckFailed)
-	case b.IsUnknown:
+	case b.ReadError != "":
 		c.exitCode = check.NagiosExitCode(check.Unknown)
 	}
 	return c.writeReport(b, b.FormatText())

@@ -100,8 +100,8 @@ func TestRankIsBound(t *testing.T) {
 		says   string // description of its place
 	}{
 		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
-		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind=cpu,memory,network,gpu"}, share.String() + "\n"},
-		{"where the launcher has bound it", first, cores, "", []string{"--bind=cpu,memory,network,gpu"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
+		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind=cpu,network,gpu"}, share.String() + "\n"},
+		{"where the launcher has bound it", first, cores, "", []string{"--bind=cpu,network,gpu"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
 		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
 		{"a GPU of those that the launcher shows", affinity.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
 		{"nothing", affinity.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},

@@ -1,7 +1,6 @@
 package ranks
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,8 +12,7 @@ import (
 // it; removed fields and changed meanings do.
 const ActualBindingVersion = 1
 
-// ActualBinding compares the actual binding of a rank (CPUs, memory, devices) with its planned
-// binding.
+// ActualBinding compares the actual binding of a rank (CPUs, devices) with its planned binding.
 type ActualBinding struct {
 	Version     int               `json:"version"`
 	Host        string            `json:"host"`
@@ -23,10 +21,7 @@ type ActualBinding struct {
 	LocalRanks  int               `json:"local_ranks"`
 	Place       affinity.Affinity `json:"place"`
 	Differences []string          `json:"differences"`
-	ReadError   string            `json:"not_read_back,omitempty"`
-	// IsUnknown is set if the rank's binding could not be read, except if this system does not permit
-	// binding at all.
-	IsUnknown bool `json:"-"`
+	ReadError   string            `json:"not_read_back,omitempty"` // why it is unknown
 }
 
 // ReadActualBinding compares the actual binding of a process with the planned one, which lookup
@@ -37,11 +32,14 @@ func ReadActualBinding(pid int, lookup func(name string) (value string, set bool
 	if err != nil {
 		return b, err
 	}
-	found, err := b.Place.CompareProcess(pid)
+	difference, err := b.Place.CompareProcess(pid)
 	if err != nil {
-		b.ReadError, b.IsUnknown = err.Error(), !errors.Is(err, affinity.ErrUnavailable)
+		b.ReadError = err.Error()
 	}
-	b.Differences = append(append(b.Differences, found...), b.Place.DescribeConflicts(lookup)...)
+	if difference != "" {
+		b.Differences = append(b.Differences, difference)
+	}
+	b.Differences = append(b.Differences, b.Place.DescribeConflicts(lookup)...)
 	return b, nil
 }
 
@@ -79,7 +77,7 @@ func (b ActualBinding) FormatText() string {
 	switch {
 	case len(b.Differences) > 0:
 		word = "FAIL"
-	case b.IsUnknown:
+	case b.ReadError != "":
 		word = "UNKNOWN"
 	}
 	lines := append([]string{fmt.Sprintf("%s rank %d (%d of %d on %s): %v", word, b.Rank, b.LocalRank,

@@ -1,7 +1,6 @@
 package ranks
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -20,15 +19,18 @@ func BindSelf(rank launcher.StartedRank, gpus gpu.Topology,
 	found, err := affinity.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
 		place, differences = task.TaskAffinity(found, kinds)
-		restore, _, err = place.BindThread()
+		restore, err = place.BindThread()
 	}
 	if err != nil {
 		return place, nil, nil, &launcher.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank,
 			err), Fix: "give --bind=none to start it without binding"}
 	}
-	read, err := place.CompareProcess(os.Getpid())
-	if err != nil && !errors.Is(err, affinity.ErrUnavailable) {
-		read = append(read, err.Error())
+	difference, err := place.CompareProcess(os.Getpid())
+	if err != nil {
+		difference = err.Error()
 	}
-	return place, restore, append(differences, read...), nil
+	if difference != "" {
+		differences = append(differences, difference)
+	}
+	return place, restore, differences, nil
 }

@@ -60,17 +60,14 @@ func affinityVariables(base []string, place affinity.Affinity, own map[string]st
 }
 
 // bindBeforeStart returns the Prepare function of a rank's process.Spec. It binds the thread that
-// forks the rank, so that the rank inherits the binding. It logs what this system does not permit
-// to bind.
+// forks the rank, so that the rank inherits the binding. It logs what could not be bound.
 func (c *LocalRanks) bindBeforeStart(place affinity.Affinity) func() (undo func(), err error) {
 	return func() (undo func(), err error) {
-		restore, skipped, err := place.BindThread()
+		restore, err := place.BindThread()
 		if err != nil {
 			return nil, err
 		}
-		for _, word := range append(skipped, place.Note) {
-			c.logOnce(word)
-		}
+		c.logOnce(place.Note)
 		return func() {
 			if err := restore(); err != nil {
 				c.logOnce(fmt.Sprintf("cannot undo a rank's binding in this daemon; processes started next may "+
@@ -93,17 +90,17 @@ func (c *LocalRanks) logOnce(word string) {
 // verifyBinding verifies the binding of a rank that has been started. A wrong binding is a failed
 // check if StrictBinding is set; otherwise it is logged.
 func (c *LocalRanks) verifyBinding(rank Rank, child process.Handle, place affinity.Affinity) error {
-	differences, err := place.CompareProcess(child.PID())
+	difference, err := place.CompareProcess(child.PID())
 	if service.HasEnded(child) { // its binding may have been read too late
 		return nil
 	}
 	if err != nil {
 		c.logOnce(err.Error())
 	}
-	if len(differences) == 0 {
+	if difference == "" {
 		return nil
 	}
-	what := fmt.Sprintf("rank %d on %s is not bound as planned: %s", rank.Rank, c.Node, strings.Join(differences, "; "))
+	what := fmt.Sprintf("rank %d on %s is not bound as planned: %s", rank.Rank, c.Node, difference)
 	if c.StrictBinding {
 		return health.NewFailure(health.CheckFailed, "%s", what)
 	}

@@ -635,7 +635,7 @@ func TestLongestGrace(t *testing.T) {
 // TestRanksAreBound checks that ranks are bound to their GPUs, and that ranks without GPUs share the
 // processors of a node on which no other role runs, but have none of its GPUs.
 func TestRanksAreBound(t *testing.T) {
-	node := affinity.Node{CPUs: affinity.IDSet{0, 1}, Mems: affinity.IDSet{0}}
+	node := affinity.Node{CPUs: affinity.IDSet{0, 1}}
 	for i := range 2 {
 		cpus := affinity.IDSet{i}
 		node.Cores = append(node.Cores, affinity.Core{CPUs: cpus})

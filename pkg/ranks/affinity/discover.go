@@ -21,8 +21,8 @@ const (
 )
 
 // DiscoverNode returns the hardware of this node. root is "/" or a substitute for tests: sys is
-// read below it, and proc/thread-self/status, which contains the CPUs and memory nodes that the
-// calling thread may use. gpus are the GPUs of the node, from gpu.BuildTopology. lookup reads the
+// read below it, and proc/thread-self/status, which contains the CPUs that the calling thread may
+// use. gpus are the GPUs of the node, from gpu.BuildTopology. lookup reads the
 // environment, in which CUDA_VISIBLE_DEVICES or another vendor's variable names the GPUs of the
 // job; the environment must be that before the variable is narrowed for a rank.
 //
@@ -36,8 +36,8 @@ func DiscoverNode(root string, gpus gpu.Topology, lookup func(name string) (valu
 	if n.Cores, err = sys.readCores(n.NUMA); err != nil {
 		return Node{}, fmt.Errorf("cannot read the CPU topology of this node: %w", err)
 	}
-	if n.CPUs, n.Mems, err = sys.readAllowed(); err != nil {
-		return Node{}, fmt.Errorf("cannot read the CPUs and memory nodes that this process may use: %w", err)
+	if n.CPUs, err = sys.readAllowed(); err != nil {
+		return Node{}, fmt.Errorf("cannot read the CPUs that this process may use: %w", err)
 	}
 	// CPUs that are offline may be in the list of allowed CPUs.
 	if n.CPUs = n.CPUs.intersect(cpusOfCores(n.Cores)); len(n.CPUs) == 0 {
@@ -134,32 +134,25 @@ func (s sysReader) readSiblings(cpu int, lists ...string) IDSet {
 }
 
 func (s sysReader) readNUMANodes() (nodes []NUMANode) {
-	withMemory, err := s.readSet(path.Join(nodeDir, "has_memory"))
 	online, _ := s.readSet(path.Join(nodeDir, "online"))
 	for _, node := range online {
 		cpus, _ := s.readSet(path.Join(nodeDir, fmt.Sprintf("node%d", node), "cpulist"))
-		nodes = append(nodes, NUMANode{Number: node, CPUs: cpus, HasMemory: err != nil || withMemory.contains(node)})
+		nodes = append(nodes, NUMANode{Number: node, CPUs: cpus})
 	}
 	return nodes
 }
 
-func (s sysReader) readAllowed() (cpus, mems IDSet, err error) {
+func (s sysReader) readAllowed() (IDSet, error) {
 	text, err := fs.ReadFile(s.FS, statusFile)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		switch name, value, _ := strings.Cut(line, ":"); name {
-		case "Cpus_allowed_list":
-			cpus, err = ParseIDSet(value)
-		case "Mems_allowed_list":
-			mems, err = ParseIDSet(value)
-		}
-		if err != nil {
-			return nil, nil, err
+		if cpus, is := strings.CutPrefix(line, "Cpus_allowed_list:"); is {
+			return ParseIDSet(cpus)
 		}
 	}
-	return cpus, mems, nil
+	return nil, nil
 }
 
 func (s sysReader) readSet(name string) (IDSet, error) {

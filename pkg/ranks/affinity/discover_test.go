@@ -36,11 +36,11 @@ func TestDiscover(t *testing.T) {
 		{"no topology of the cores", "this-machine", func(f *fixture) { f.remove(cpuDir + "/cpu0/topology"); f.remove(cpuDir + "/cpu1/topology") }, ""},
 		{"an older kernel", "this-machine", func(f *fixture) { f.remove(cpuDir + "/cpu0/topology/core_cpus_list") }, ""},
 		{"no package", "this-machine", func(f *fixture) { f.write(cpuDir+"/cpu0/topology/physical_package_id", "-1") }, ""},
-		{"an offline CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"0-7", "0"}) }, ""},
+		{"an offline CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"0-7"}) }, ""},
 		{"no CPUs", "this-machine", func(f *fixture) { f.remove(cpuDir) }, "cannot read the CPU topology of this node: "},
 		{"a strange list of CPUs", "this-machine", func(f *fixture) { f.write(cpuDir+"/online", "0-") }, `cannot read the CPU topology of this node: cannot read the list "0-"`},
-		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot read the CPUs and memory nodes that this process may use: "},
-		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8", "0"}) }, "none of the CPUs listed in /proc/thread-self/status is online"},
+		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot read the CPUs that this process may use: "},
+		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8"}) }, "none of the CPUs listed in /proc/thread-self/status is online"},
 		{"a GPU that does not exist", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, only 4 GPUs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,6 @@ type fixture struct {
 	cpus    IDSet
 	threads int
 	online  IDSet // NUMA nodes
-	memory  IDSet
 }
 
 func fixtures(t *testing.T) (names []string) {
@@ -50,7 +49,6 @@ func load(t *testing.T, name string) *fixture {
 	}
 	if len(f.online) > 0 {
 		f.write(path.Join(nodeDir, "online"), f.online.String())
-		f.write(path.Join(nodeDir, "has_memory"), f.memory.String())
 	}
 	return f
 }
@@ -100,9 +98,10 @@ func (f *fixture) take(what string, args []string) {
 			f.write(fmt.Sprintf("%s/cpu%d/topology/package_cpus_list", cpuDir, cpu), args[1])
 		}
 	case "node":
-		f.node(args[0], f.list(args[1]), len(args) == 2)
+		f.write(path.Join(nodeDir, "node"+args[0], "cpulist"), f.list(args[1]).String())
+		f.online = f.online.union(f.list(args[0]))
 	case "allowed":
-		f.write(statusFile, "Name:\tx\nCpus_allowed_list:\t"+args[0]+"\nMems_allowed_list:\t"+args[1])
+		f.write(statusFile, "Name:\tx\nCpus_allowed_list:\t"+args[0])
 	case "gpu":
 		f.gpu(args[0], args[1], strings.Replace(args[2], "none", "", 1), args[3], args[4:])
 	case "nic":
@@ -163,14 +162,6 @@ func (f *fixture) cores() {
 			siblings = IDSet{cpu % f.threads, cpu%f.threads + f.threads}
 		}
 		f.write(fmt.Sprintf("%s/cpu%d/topology/core_cpus_list", cpuDir, cpu), siblings.String())
-	}
-}
-
-func (f *fixture) node(number string, cpus IDSet, memory bool) {
-	f.write(path.Join(nodeDir, "node"+number, "cpulist"), cpus.String())
-	f.online = f.online.union(f.list(number))
-	if memory {
-		f.memory = f.memory.union(f.list(number))
 	}
 }
 

@@ -11,10 +11,8 @@ import (
 type Node struct {
 	Cores []Core     `json:"cores"` // sorted by package, NUMA node and number
 	NUMA  []NUMANode `json:"numa"`
-	// CPUs and Mems are the CPUs and memory nodes that this process may use, according to its cpuset
-	// and its CPU affinity.
+	// CPUs are those that this process may use, according to its cpuset and its CPU affinity.
 	CPUs IDSet            `json:"allowed_cpus"`
-	Mems IDSet            `json:"allowed_memory"`
 	GPUs []GPU            `json:"gpus"` // GPUs of the job, in the job's order
 	NICs []gpu.RDMADevice `json:"nics"`
 }
@@ -28,9 +26,8 @@ type Core struct {
 
 // NUMANode is a NUMA node. Some GPUs have a separate NUMA node for their memory, without CPUs.
 type NUMANode struct {
-	Number    int   `json:"node"`
-	CPUs      IDSet `json:"cpus"`
-	HasMemory bool  `json:"memory"` // it has memory
+	Number int   `json:"node"`
+	CPUs   IDSet `json:"cpus"`
 }
 
 // GPU is a GPU of the job, or an instance of a partitioned GPU.

@@ -6,11 +6,11 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// IDSet is a set of CPUs or memory nodes: their numbers in ascending order, without duplicates.
+// IDSet is a set of CPUs or NUMA nodes: their numbers in ascending order, without duplicates.
 type IDSet []int
 
-// maxID is the maximum number in a list. The kernel supports at most 8,192 CPUs
-// (CONFIG_NR_CPUS) and 1,024 memory nodes.
+// maxID is the maximum number in a list. The kernel supports at most 8,192 CPUs (CONFIG_NR_CPUS)
+// and 1,024 NUMA nodes.
 const maxID = 8191
 
 // ParseIDSet parses a list in the kernel's format, such as 0-3,8. The empty string is the empty

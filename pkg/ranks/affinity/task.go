@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
@@ -22,9 +20,8 @@ type LaunchedTask struct {
 
 // VisibleNode is a node as seen by a task.
 type VisibleNode struct {
-	Node                  // with all CPUs to which the task could be bound: those of its cpuset
-	BoundCPUs       IDSet // CPUs to which the task is bound
-	HasMemoryPolicy bool  // a memory policy has been set
+	Node            // with all CPUs to which the task could be bound: those of its cpuset
+	BoundCPUs IDSet // CPUs to which the task is bound
 }
 
 // DiscoverForTask is like [DiscoverNode], for a task that its launcher may have bound. It examines
@@ -49,8 +46,7 @@ func DiscoverForTask(gpus gpu.Topology, lookup func(name string) (value string, 
 	if err := errors.Join(err, setThreadAffinity(own)); err != nil {
 		return f, err
 	}
-	chosen, err := memoryPolicyOf(0)
-	f.BoundCPUs, f.HasMemoryPolicy = own.intersect(f.CPUs), err == nil && chosen.mode != unix.MPOL_DEFAULT
+	f.BoundCPUs = own.intersect(f.CPUs)
 	return f, nil
 }
 
@@ -66,7 +62,6 @@ const (
 // task's part from [Node.AssignRanks]. differences are sentences that describe in what way the
 // binding is worse than that part.
 func (t LaunchedTask) TaskAffinity(f VisibleNode, k ResourceKinds) (p Affinity, differences []string) {
-	k.Memory = k.Memory && !f.HasMemoryPolicy
 	n := f.restrictCPUs(f.BoundCPUs)
 	own := t.OwnGPUs && len(n.GPUs) > 0
 	known := 0 <= t.Local && t.Local < t.LocalCount
