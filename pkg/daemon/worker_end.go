@@ -48,19 +48,13 @@ func (p *headLinkHandler) HeadHeartbeat(poll bool) {
 	}
 }
 
-// HeadGone handles the end of the peer link to the head, or of attempts to connect. The head may
-// have published the end of the run, so the node polls for that. If there is no such record, and
-// the kernel of the head's host has closed the connection, the head has died, unless it connects
-// again.
-//
-// Two cases are less certain. A listener to which this node was never connected has not proven that
-// it is the head. And a device in the network may reset or close a connection and refuse the next
-// one. In these cases the head is declared lost only if its heartbeat files have stopped, too.
+// HeadGone handles the end of the peer link to the head. The head may have published the end of the
+// run, so the node polls for that. If there is no such record, and the kernel of the head's host has
+// closed the connection, the head has died, unless it connects again. A reset is less certain,
+// because a device in the network may reset a connection and refuse the next one: then the head is
+// declared lost only if its heartbeat files have stopped, too.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
-	ever := p.Links.Peer(0, time.Now()).Known
-	if ever {
-		p.Links.SetDisconnected(0, how)
-	}
+	p.Links.SetDisconnected(0, how)
 	if how == peerlink.Goodbye && p.EndKnownCtx.Err() != nil {
 		// the end of the run is known, so this node need not wait for the head
 		p.CancelHeadWait(errHeadLeft)
@@ -70,13 +64,11 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 		eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
-	loss := p.headLoss(0)
-	loss.Refuses = !ever
 	quiet := time.Duration(0)
-	if !ever || how == peerlink.Broken {
+	if how == peerlink.Broken {
 		quiet = p.Timing.SilenceTimeout / 2
 	}
-	p.Background(p.awaitHeadLoss(quiet, loss.Failure()))
+	p.Background(p.awaitHeadLoss(quiet, p.headLoss(0).Failure()))
 }
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.

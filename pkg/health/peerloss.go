@@ -47,11 +47,8 @@ type HeadLoss struct {
 	Head, Observer string        // the names of both in messages
 	Link           PeerState     // the peer link to the head; zero without one
 	Quiet          time.Duration // time without a sign of life
-	// Refuses reports that the head's host has accepted a connection, without a handshake, and refuses
-	// connections now.
-	Refuses      bool
-	PortClosed   bool // the head's host refuses connections
-	Acknowledges bool // the kernel of the head's host has acknowledged recent data
+	PortClosed     bool          // the head's host refuses connections
+	Acknowledges   bool          // the kernel of the head's host has acknowledged recent data
 }
 
 // Failure returns the loss as a failure, with the kind that the evidence shows.
@@ -61,8 +58,6 @@ func (h HeadLoss) Failure() *Failure {
 	}
 	quiet := h.Quiet.Round(time.Second / 10)
 	switch link := h.Link; {
-	case h.Refuses:
-		return died("its host accepted a connection and closed it, and nothing listens there any more")
 	case !link.Known && h.PortClosed:
 		return died(fmt.Sprintf("%s has seen no heartbeat of it for %s, and nothing listens at its "+
 			"port any more", h.Observer, quiet))

@@ -25,9 +25,7 @@ type WorkerHandler interface {
 	HeadHeartbeat(poll bool) // a heartbeat, or a notification to poll
 	// HeadGone is called when the connection has ended for good. If the connection was broken, it is
 	// called with [Broken] as soon as the head refuses a new connection, and
-	// [WorkerHandler.HeadConnected] may follow. It is called with [Refused] even if there never was a
-	// complete connection: if the head's kernel has accepted a connection and later refuses one,
-	// although the side that accepted it has not proven to be the head.
+	// [WorkerHandler.HeadConnected] may follow.
 	HeadGone(how CloseReason)
 	// another daemon of this node is connected already: this one must end
 	DuplicateDaemon(reason string)
@@ -47,8 +45,7 @@ const (
 type Worker struct {
 	headDialer
 	cfg               Config
-	headAddresses     []string     // the head's addresses
-	firstContact      firstContact // used by the connecting goroutine
+	headAddresses     []string // the head's addresses
 	handler           WorkerHandler
 	shareUnresponsive func() bool
 	onStreamRequest   func() // may be nil
@@ -178,15 +175,10 @@ func (w *Worker) connectLoop(ctx context.Context) {
 			return
 		}
 		// Connect again. Retry soon after a connection was lost, but slowly before the first one.
-		before := w.firstContact.acceptedAddress
-		fresh := w.dialHead(ctx, order)
-		switch {
-		case fresh != nil:
+		if fresh := w.dialHead(ctx, order); fresh != nil {
 			l = fresh
 			wait, longest = minReconnectPause, max(w.cfg.HeartbeatInterval/2, minReconnectPause)
 			continue
-		case before != w.firstContact.acceptedAddress: // a connection was accepted: retry soon
-			wait = minReconnectPause
 		}
 		// jitter, so that not all workers retry at once
 		if !ctxutil.SleepContext(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) {
@@ -208,23 +200,16 @@ func (w *Worker) awaitEndOrSilence(l *link) {
 // It returns the new link, which has its slot, or nil.
 func (w *Worker) dialHead(ctx context.Context, order []string) *link {
 	for i, address := range order {
-		conn, took, err := w.dialAddress(ctx, address)
-		if err != nil && took {
-			w.firstContact.recordFailedHandshake(address, err)
-		}
+		conn, _, err := w.dialAddress(ctx, address)
 		switch {
 		case err == nil:
 			order[0], order[i] = order[i], order[0]
-			w.firstContact.finished = true
 			return w.useConn(ctx, conn)
 		case errors.Is(err, errDuplicateDaemon):
 			w.handler.DuplicateDaemon(err.Error())
 			w.finish()
 			return nil
-		case !errors.Is(err, syscall.ECONNREFUSED):
-		case w.firstContact.detectHeadDeath(address):
-			w.reportGone(Refused)
-		case i == 0:
+		case i == 0 && errors.Is(err, syscall.ECONNREFUSED):
 			w.handleRefusal()
 		}
 	}
@@ -322,31 +307,6 @@ func (w *Worker) reportGone(how CloseReason) {
 	if how == Goodbye {
 		w.finish()
 	}
-}
-
-// firstContact is what a worker knows about the head before its first complete connection. The
-// head's daemon may die after its kernel has accepted a connection and before the daemon has
-// answered.
-type firstContact struct {
-	acceptedAddress string // address that accepted a connection, but not the handshake; empty if none
-	finished        bool   // nothing more can be learned
-}
-
-// recordFailedHandshake records that the connection to address was accepted, but the handshake
-// failed with err. The failure counts only if the other side closed the connection or stayed
-// silent. A side that sends anything else is not the head.
-func (e *firstContact) recordFailedHandshake(address string, err error) {
-	if _, not := errors.AsType[*rejection](err); e.acceptedAddress == "" && !not {
-		e.acceptedAddress = address
-	}
-}
-
-// detectHeadDeath reports whether address, which refuses connections now, has accepted one before:
-// then the head's daemon has died. It returns true only once.
-func (e *firstContact) detectHeadDeath(address string) bool {
-	news := !e.finished && address == e.acceptedAddress
-	e.finished = e.finished || news
-	return news
 }
 
 // refusalTimeout is the maximum time that a kernel takes to report a closed port.

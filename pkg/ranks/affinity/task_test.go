@@ -22,13 +22,13 @@ func TestTaskPlace(t *testing.T) {
 	lostOwn := lost
 	lostOwn.OwnGPUs = true
 	for _, tc := range []struct {
-		name   string
-		task   LaunchedTask
-		own    string // the CPUs that the launcher has bound it to
-		env    string // CUDA_VISIBLE_DEVICES
-		kinds  ResourceKinds
-		want   string // the place as text, and its note
-		far    string
+		name  string
+		task  LaunchedTask
+		own   string // the CPUs that the launcher has bound it to
+		env   string // CUDA_VISIBLE_DEVICES
+		kinds ResourceKinds
+		want  string // the place as text, and its note
+		far   string
 	}{
 		{"its share, as by Assign", of(5), "0-223", "", all, "CPUs 70-83,182-195, GPU 5, mlx5_9:1", ""},
 		{"by where the launcher has bound it", of(5), onSocket1, "", all, "CPUs 56-69,168-181, GPU 5, mlx5_9:1; CPUs are those that srun bound it to", ""},
