@@ -53,12 +53,10 @@ func pathError(op, path string, err error) error {
 
 // OwnedDir is a directory that this process has made. It stays open: another user who can rename
 // entries of a directory above it may put another directory in its place, but its content is
-// reached, and it is removed, regardless of its path. As long as it is open it is locked: see
-// [HasOwner].
+// reached, and it is removed, regardless of its path.
 type OwnedDir struct {
 	owned        OwnedPath
 	parent, root *os.Root
-	lock         *os.File
 }
 
 // MakeOwnedDir makes a directory that only this user can access.
@@ -85,11 +83,6 @@ func openNew(path string) (*OwnedDir, error) {
 		_ = os.Remove(path) // it is empty
 		return nil, err
 	}
-	d.lock, err = d.root.Open(".")
-	if err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	_ = syscall.Flock(int(d.lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) // some file systems have no locks
 	names, err := d.names()
 	if err == nil && len(names) > 0 {
 		err = fmt.Errorf("cannot use the new directory %s: another one has replaced it", path)
@@ -98,17 +91,6 @@ func openNew(path string) (*OwnedDir, error) {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
-}
-
-// HasOwner reports whether the process that has made a directory as an [OwnedDir] still has it,
-// perhaps in a container or on another machine. It returns false if the file system has no locks.
-func HasOwner(path string) bool {
-	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = dir.Close() }() // ends the lock
-	return syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK
 }
 
 // openOwned opens the directory at path, whichever it is.
@@ -136,13 +118,7 @@ func identity(info fs.FileInfo) (device, inode uint64) {
 	return stat.Dev, stat.Ino
 }
 
-func (d *OwnedDir) close() error {
-	err := errors.Join(d.root.Close(), d.parent.Close())
-	if d.lock != nil {
-		err = errors.Join(err, d.lock.Close())
-	}
-	return err
-}
+func (d *OwnedDir) close() error { return errors.Join(d.root.Close(), d.parent.Close()) }
 
 // Path returns the path at which the directory was made.
 func (d *OwnedDir) Path() string { return d.owned.Path }

@@ -75,18 +75,6 @@ func TestOwnedDir(t *testing.T) {
 	}
 }
 
-func TestHasOwner(t *testing.T) {
-	m := makeDir(t)
-	other := t.TempDir()
-	if !files.HasOwner(m.Path()) || files.HasOwner(other) || files.HasOwner(filepath.Join(other, "missing")) {
-		t.Errorf("own %t, another %t", files.HasOwner(m.Path()), files.HasOwner(other))
-	}
-	m.exchange(t)
-	if files.HasOwner(m.Path()) || !files.HasOwner(filepath.Join(m.parent, "aside")) {
-		t.Error("the owner follows the path")
-	}
-}
-
 // TestOwnedDirExchanged verifies that a directory which has the path now stays, with its content.
 func TestOwnedDirExchanged(t *testing.T) {
 	for name, remove := range removals {

@@ -117,9 +117,9 @@ func (p *TempDir) EnsureSocketDir() (string, error) {
 	return p.EnsureShortDir(maxSocketDir)
 }
 
-// ShortParents returns the directories in which [TempDir.EnsureShortDir] creates its link: the
-// first one that serves.
-func ShortParents() []string { return []string{"/tmp", "/dev/shm", "/var/tmp"} }
+// shortParents are the directories in which [TempDir.EnsureShortDir] creates its link: the first one
+// that serves.
+var shortParents = []string{"/tmp", "/dev/shm", "/var/tmp"}
 
 // EnsureShortDir returns a path of the directory that has at most maxLen bytes, for sockets in it; 0
 // means any length. If the directory's own path is longer, the returned path is a link to it, in a
@@ -147,7 +147,7 @@ func (p *TempDir) createLinkDir(dir string, maxLen int) (*files.OwnedDir, error)
 		return nil, err
 	}
 	var refused error
-	for _, parent := range ShortParents() {
+	for _, parent := range shortParents {
 		made, err := files.MakeOwnedTemp(parent, "bu-")
 		if err == nil {
 			link := filepath.Join(made.Path(), linkName)

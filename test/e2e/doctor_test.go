@@ -31,7 +31,7 @@ func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Re
 	}
 	bed.prependPath(bin)
 	l.flags = append([]string{"--framework=ray", "--gpu-check=off", "--check=host.disk=off",
-		"--check=host.limits=off", "--check=left.*=off"}, l.flags...)
+		"--check=host.limits=off"}, l.flags...)
 	l.flags = append(l.flags, "--json")
 	j := bed.startDoctor(t, l)
 	j.wait()

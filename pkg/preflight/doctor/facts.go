@@ -19,15 +19,12 @@ type Facts struct {
 	HeadName *DNSResult       `json:"head_name,omitempty"`
 	Attempts []ConnectAttempt `json:"calls,omitempty"` // connections to the head
 	// ports of the services on this node
-	Ports    []Port `json:"ports,omitempty"`
-	PortsErr string `json:"no_ports,omitempty"` // reason if the ports are unknown
-	// the kernel's range of ephemeral ports; 0: unknown
-	EphemeralPorts [2]int            `json:"ephemeral_ports"`
-	Share          ShareFacts        `json:"share"`            // log directory
-	Framework      *FrameworkVersion `json:"tool,omitempty"`   // nil: the framework has no program
-	MPI            *MPI              `json:"mpi,omitempty"`    // nil: there is no driver
-	Leftovers      Leftovers         `json:"left"`             // remains of earlier runs
-	Report         *check.Report     `json:"report,omitempty"` // report of the node's own checks
+	Ports     []Port            `json:"ports,omitempty"`
+	PortsErr  string            `json:"no_ports,omitempty"` // reason if the ports are unknown
+	Share     ShareFacts        `json:"share"`              // log directory
+	Framework *FrameworkVersion `json:"tool,omitempty"`     // nil: the framework has no program
+	MPI       *MPI              `json:"mpi,omitempty"`      // nil: there is no driver
+	Report    *check.Report     `json:"report,omitempty"`   // report of the node's own checks
 }
 
 // addressFacts are the addresses of one node.
@@ -62,8 +59,7 @@ type Port struct {
 
 // ShareFacts is the state of the log directory as seen by the node.
 type ShareFacts struct {
-	FileSystem string        `json:"file_system,omitempty"`
-	RecordTime time.Duration `json:"record_ns,omitempty"` // time to publish one record
+	FileSystem string `json:"file_system,omitempty"`
 	// lead of the server's clock, at least
 	Offset   *time.Duration `json:"offset_ns,omitempty"`
 	Space    *files.Space   `json:"space,omitempty"` // requested only by the head
@@ -77,24 +73,4 @@ type FrameworkVersion struct {
 	Err     string   `json:"error,omitempty"`
 	Missing bool     `json:"missing,omitempty"` // the program is not installed or not executable
 	Lines   []string `json:"lines,omitempty"`   // last lines of its output
-}
-
-// Leftovers lists what earlier runs have left on the node.
-type Leftovers struct {
-	Processes []Process `json:"processes,omitempty"` // processes without a daemon
-	Shm       []File    `json:"shm,omitempty"`       // unused files in /dev/shm
-	Temp      []string  `json:"temp,omitempty"`      // unused directories of runs
-}
-
-// Process is a process that has outlived its daemon.
-type Process struct {
-	PID     int    `json:"pid"`
-	Command string `json:"command"`
-	Run     string `json:"run,omitempty"` // run to which it belonged
-}
-
-// File is the path of a file and its size.
-type File struct {
-	Path string `json:"path"`
-	Size int64  `json:"size"` // in bytes
 }

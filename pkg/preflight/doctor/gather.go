@@ -30,7 +30,6 @@ import (
 func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record.Job) Facts {
 	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname}
 	f.LocalAddresses = localAddresses()
-	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.AddressErr = address, errorText(err)
 	// Each function sets its own fields of f.
@@ -43,7 +42,6 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 	gathering.Go(func() { f.Ports, f.PortsErr = d.servicePorts(address) })
 	gathering.Go(func() { f.Framework = d.readFrameworkVersion(ctx) })
 	gathering.Go(func() { f.MPI = d.detectMPI(ctx) })
-	gathering.Go(func() { f.Leftovers = d.findLeftovers(ctx) })
 	if job != nil && d.Identity.Size > 1 {
 		key := dir.DeriveSecret(secretName)
 		gathering.Go(func() { f.HeadName, f.Attempts = d.connectToHead(ctx, key, job) })
@@ -55,17 +53,6 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 	return f
 }
 
-// findLeftovers finds what earlier runs have left on the node. Reading /proc may hang if a process
-// hangs; the goroutine is then left behind.
-func (d *examiner) findLeftovers(ctx context.Context) Leftovers {
-	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
-	defer cancel()
-	l, _ := ctxutil.CallBounded(ctx, 0, func() (Leftovers, error) {
-		return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil
-	})
-	return l
-}
-
 // errorText returns the text of an error, or an empty string for nil.
 func errorText(err error) string {
 	if err == nil {
@@ -74,9 +61,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-const (
-	collectTimeout = 10 * time.Second // time limit for each collection of facts
-)
+// collectTimeout limits each collection of facts.
+const collectTimeout = 10 * time.Second
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
 

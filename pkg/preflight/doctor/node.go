@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 )
@@ -20,17 +17,8 @@ var nodeChecks = []reportRow{
 	{"head.address", checkHeadAddress},
 	{"head.name", checkHeadName},
 	{"ports", checkFixedPorts},
-	{"ports.given", checkEphemeralPorts},
-	{"share.record", checkRecordTime},
 	{"framework", checkFrameworkProgram},
 	{"mpi", checkMPI},
-	{"left.processes", checkStrayProcesses},
-	{"left.shm", checkSharedMemory},
-	{"left.temp", func(p *checkContext) {
-		paths := p.nodeFacts.Leftovers.Temp
-		p.reportLeftovers("directories of earlier runs", paths, removalCommand(paths),
-			"no directories of earlier runs")
-	}},
 }
 
 // shortHostName returns the first component of a host name, in lower case.
@@ -169,61 +157,6 @@ func checkFixedPorts(p *checkContext) {
 	}
 }
 
-// minEphemeralPorts is a number of ephemeral ports below which a large job may run out of
-// connections.
-const minEphemeralPorts = 5000
-
-// checkEphemeralPorts checks the kernel's range of ephemeral ports.
-func checkEphemeralPorts(p *checkContext) {
-	const where = "net.ipv4.ip_local_port_range"
-	p.Template.Source = where
-	low, high := p.nodeFacts.EphemeralPorts[0], p.nodeFacts.EphemeralPorts[1]
-	observed := fmt.Sprintf("ephemeral ports: %d to %d", low, high)
-	inside := slices.IndexFunc(p.nodeFacts.Ports, func(p Port) bool {
-		return p.Fixed && low <= p.Number && p.Number <= high
-	})
-	switch {
-	case low == 0: // unknown
-	case inside >= 0:
-		port := p.nodeFacts.Ports[inside]
-		p.AddWarning(check.ClassUser, fmt.Sprintf("%s; %s needs port %d, which a connection may occupy "+
-			"when the job starts", observed, port.Name, port.Number), "",
-			"choose a port outside that range, or reserve it: sysctl net.ipv4.ip_local_reserved_ports")
-	case high-low+1 < minEphemeralPorts:
-		p.AddWarning(check.ClassNode, observed, fmt.Sprintf("at least %d ports", minEphemeralPorts),
-			"widen "+where+", for example to 32768 60999")
-	default:
-		p.AddPass(observed)
-	}
-}
-
-// slowRecordTime is a time to write a record, of a few hundred bytes, on a shared file system that
-// is too slow.
-const slowRecordTime = time.Second
-
-// checkRecordTime checks the time to write a record to the shared file system.
-func checkRecordTime(p *checkContext) {
-	switch took := p.nodeFacts.Share.RecordTime; {
-	case took > slowRecordTime:
-		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took),
-			slowRecordTime.String(),
-			"check the load of the shared file system's server and of the network to it")
-	case took > 0:
-		p.AddPass("a record is written within " + roundUpDuration(took))
-	}
-}
-
-// roundUpDuration rounds a duration up to 10 ms, 100 ms or 1 s, so that similar nodes have equal
-// findings. It does not round up longer durations.
-func roundUpDuration(d time.Duration) string {
-	for _, limit := range []time.Duration{time.Second / 100, time.Second / 10, time.Second} {
-		if d <= limit {
-			return limit.String()
-		}
-	}
-	return textutil.RoundedDuration(d, time.Minute)
-}
-
 // checkFrameworkProgram checks the framework's program on the node.
 func checkFrameworkProgram(p *checkContext) {
 	switch t := p.nodeFacts.Framework; {
@@ -238,58 +171,4 @@ func checkFrameworkProgram(p *checkContext) {
 	default:
 		p.AddPass(t.Name + " " + t.Version)
 	}
-}
-
-// checkStrayProcesses reports processes of earlier runs.
-func checkStrayProcesses(p *checkContext) {
-	var processes, pids []string
-	for _, left := range p.nodeFacts.Leftovers.Processes {
-		of := ""
-		if left.Run != "" {
-			of = " of run " + left.Run
-		}
-		processes = append(processes, fmt.Sprintf("%d (%s%s)", left.PID, left.Command, of))
-		pids = append(pids, fmt.Sprint(left.PID))
-	}
-	p.reportLeftovers("orphaned processes of earlier runs", processes,
-		"kill "+strings.Join(pids[:min(len(pids), maxListedLeftovers)], " "),
-		"no orphaned processes of earlier runs")
-}
-
-// checkSharedMemory reports files in /dev/shm that no process uses.
-func checkSharedMemory(p *checkContext) {
-	var paths []string
-	var size int64
-	for _, file := range p.nodeFacts.Leftovers.Shm {
-		size += file.Size
-		paths = append(paths, file.Path)
-	}
-	p.reportLeftovers(fmt.Sprintf("%d MiB in leftover shared memory files", size>>20), paths,
-		removalCommand(paths), "no leftover shared memory")
-}
-
-const maxListedLeftovers = 3 // maximum number of items listed in a finding
-
-// reportLeftovers reports what earlier runs have left. command is the command with which the user
-// can remove it, if it is not needed; none is the message if nothing was found.
-func (p *checkContext) reportLeftovers(what string, things []string, command, none string) {
-	if len(things) == 0 {
-		p.AddPass(none)
-		return
-	}
-	text := strings.Join(things[:min(len(things), maxListedLeftovers)], ", ")
-	if more := len(things) - maxListedLeftovers; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	p.AddWarning(check.ClassUser, what+": "+text, "", command)
-}
-
-// removalCommand returns a shell command that removes the paths, at most maxListedLeftovers of
-// them.
-func removalCommand(paths []string) string {
-	words := []string{"rm -r --"}
-	for _, path := range paths[:min(len(paths), maxListedLeftovers)] {
-		words = append(words, textutil.QuoteShellWord(filepath.Clean(path)))
-	}
-	return strings.Join(words, " ")
 }

@@ -46,7 +46,6 @@ type Env struct {
 	Access   signal.Access    // zero: the file system itself
 	Network  peerlink.Network // nil: TCP
 	Resolver Resolver         // nil: the system's resolver
-	Root     string           // directory that contains /proc, /sys and /dev/shm; empty: /
 }
 
 // Config holds the launch to examine and everything that an examination needs.
@@ -167,13 +166,11 @@ func directoryExists(dir string) bool {
 func (d *examiner) joinAndReport(
 	ctx context.Context, dir *signal.Dir, job record.Job, kind files.FileSystem,
 ) error {
-	began := time.Now()
 	joined := &record.Joined{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
 	name := dir.NodeName(d.Identity.NodeIndex, record.StateJoined)
 	if err := dir.PublishRecord(ctx, signal.NodesDir, name, joined, false); err != nil {
 		return err
 	}
-	took := time.Since(began)
 	// Gather the facts, and answer the request at the same time.
 	var rec factsRecord
 	var gathering sync.WaitGroup
@@ -185,7 +182,7 @@ func (d *examiner) joinAndReport(
 	}
 	// Add the facts about the shared file system, and publish all facts.
 	share := &rec.Facts.Share
-	share.FileSystem, share.RecordTime = kind.Name, took
+	share.FileSystem = kind.Name
 	if offset, known := dir.ClockOffset(); known {
 		share.Offset = &offset
 	}

@@ -93,10 +93,20 @@ func launch(t *testing.T) []Config {
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
 			Checks:  checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
 			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", JoinTimeout: ceiling,
-			Env: Env{Resolver: known, Network: dialer{known}, Root: machine(t)},
+			Env: Env{Resolver: known, Network: dialer{known}},
 		})
 	}
 	return nodes
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // examine runs all nodes and returns the report and each node's exit code.
