@@ -6,7 +6,7 @@ import (
 	"path"
 )
 
-//go:embed flux gridengine kubernetes lsf pbs slurm
+//go:embed flux kubernetes lsf pbs slurm
 var files embed.FS
 
 // Script is a script that a user adapts to a site and submits.
@@ -31,7 +31,6 @@ func Scripts() []Script {
 		{"flux", "Flux: your own services", "flux/generic.sh"},
 		{"flux-ray", "Flux: a Ray cluster", "flux/ray.sh"},
 		{"lsf", "LSF", "lsf/generic.lsf"},
-		{"gridengine", "Grid Engine", "gridengine/generic.sge"},
 		{"kubernetes", "Kubernetes: an Indexed Job", "kubernetes/job.yaml"},
 		{"jobset", "Kubernetes: a JobSet, restarted as a whole", "kubernetes/jobset.yaml"},
 	}

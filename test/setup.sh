@@ -118,20 +118,6 @@ have_mpi() {
         { lack "the benchmarks need a peer: Debian's openmpi-bin"; return 1; }
 }
 
-# have_gridengine unpacks Debian's Grid Engine instead of installing it, because the installation
-# would start daemons and add a user and a mail server. Its programs find each other by fixed paths.
-have_gridengine() {
-    [ -x /usr/lib/gridengine/sge_qmaster ] && [ -x /usr/lib/gridengine/sge_execd ] && [ -x /usr/lib/gridengine/qsub ] && [ -x /usr/share/gridengine/util/arch ] && return
-    unpacked="$(mktemp -d)"
-    [ "$(id -u)" = 0 ] && apt-get update -qq &&
-        apt-get install -qq --yes --no-install-recommends libjemalloc2 libhwloc15 libmunge2 libtirpc3 >/dev/null &&
-        (cd "$unpacked" && apt-get download -qq gridengine-common gridengine-master gridengine-exec gridengine-client 2>/dev/null &&
-            for package in ./*.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
-            cp -a usr/share/gridengine /usr/share/ && cp -a usr/lib/gridengine /usr/lib/) ||
-        { rm -rf "$unpacked"; lack "the tests on a real Grid Engine need Debian's gridengine-master, -exec, -client and -common"; return 1; }
-    rm -rf "$unpacked"
-}
-
 # have_pmix installs an MPI, and the library that Debian's srun --mpi=pmix loads by a name that only
 # the development package contains.
 have_pmix() {

@@ -41,7 +41,7 @@ func (need ResourceNeeds) FindShortage(root string) (problem, hint string) {
 	if limit := resourceLimit(unix.RLIMIT_AS); limit.Cur < need.Memory {
 		return fmt.Sprintf("a process may have %s of address space (RLIMIT_AS), and a daemon needs %s",
 				textutil.FormatSize(limit.Cur), textutil.FormatSize(need.Memory)),
-			"raise ulimit -v, or the launcher's setting (h_vmem of Grid Engine, pvmem of PBS): " +
+			"raise ulimit -v, or the launcher's setting (pvmem of PBS): " +
 				"a daemon reserves address space, not memory"
 	}
 	return "", ""

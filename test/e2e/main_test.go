@@ -35,9 +35,6 @@ var usualLanes = 4
 // beds contains the testbeds of the lanes.
 var beds *bedPool
 
-// withGridEngine is set if the testbeds must also run Grid Engine.
-var withGridEngine bool
-
 // program is the path of the bringupd under test on every node of every testbed.
 var program string
 
@@ -65,7 +62,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	config := testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine, User: *siteUser}
+	config := testbed.Config{Share: testbed.Share(*share), User: *siteUser}
 	beds, err = startBeds(ctx, count, config)
 	if err != nil {
 		return 1, err

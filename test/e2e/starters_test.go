@@ -15,10 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/testbed"
 )
-
-func init() { withGridEngine = true }
 
 // started is the number of daemons that each starter starts, one on each of the first nodes.
 const started = 4
@@ -30,11 +27,6 @@ type starter struct {
 	// is set, the launch has the error that mistake describes.
 	start   func(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd
 	mistake string // the message of a wrong launch, whose exit code is 65
-	// blind is set if the launcher's own code is 0 after a daemon was killed, whatever the exit code
-	// of the job's script.
-	blind bool
-	// byPath is set if the launcher starts the daemons by a name that it finds in PATH.
-	byPath bool
 }
 
 // mpirun returns a starter that runs an mpirun in a Slurm allocation with the given flags. JOB in
@@ -56,34 +48,6 @@ func mpirun(name, command, right, wrong, mistake string) starter {
 				command}, strings.Fields(flags), []string{program}, args)
 			return bed.Command(context.Background(), "salloc", argv...)
 		}}
-}
-
-// gridEngine submits the documented script or, if wrong is set, one that passes no rank to the
-// daemons.
-func gridEngine(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd {
-	script := "../../deploy/gridengine/generic.sge"
-	if wrong {
-		script = filepath.Join(t.TempDir(), "wrong.sge")
-		must(t, os.WriteFile(script, []byte(`#!/bin/bash
-while read -r host rest; do
-	qrsh -inherit -V "$host" bringupd -- true </dev/null && exit 0
-	code=$?
-done <"$PE_HOSTFILE"
-exit $code
-`), 0o644))
-	}
-	path, err := filepath.Abs(script)
-	must(t, err)
-	out := logs + ".out"
-	driver := args[slices.Index(args, "--")+1:]
-	qsub := slices.Concat([]string{
-		"PATH=" + testbed.GridEnginePrograms + ":" + beds.bin() + ":/usr/bin:/bin",
-		"BRINGUPD_LOG_DIR=" + logs,
-		"sh", "-c", `"$@"; code=$?; cat ` + out + `; exit $code`, "sh",
-		"qsub", "-sync", "y", "-cwd", "-V", "-j", "y", "-o", out, "-pe",
-		testbed.ParallelEnvironment, itoa(started), "-l", "h=n0|n1|n2|n3", path,
-	}, driver)
-	return bed.Command(context.Background(), "env", qsub...)
 }
 
 // fake returns a starter that simulates a launcher which cannot run here: it starts the daemons
@@ -178,8 +142,6 @@ func starters(t *testing.T) []starter {
 			"KUBERNETES_SERVICE_PORT=443"}
 	}
 	return []starter{
-		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine gives its tasks no rank",
-			blind: true, byPath: true},
 		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node",
 			"-np 8 --map-by ppr:2:node", several),
 		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node",
@@ -266,17 +228,8 @@ func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
 	}
 }
 
-// daemonOf returns the pid of a node's daemon, whatever path started it.
-func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
-	if s.byPath {
-		return bed.find(t, node, filepath.Base(program))
-	}
-	return bed.daemonOf(t, node)
-}
-
 // testLoss kills a worker's daemon. The launcher may end the other daemons itself, by a signal,
-// when it notices this. With Grid Engine, any node may be the head, so the victim is chosen
-// accordingly.
+// when it notices this.
 func (s starter) testLoss(t *testing.T, bed *lane) {
 	j := s.runBy(t, bed, false, "hold")
 	j.reached("control/go")
@@ -286,8 +239,8 @@ func (s starter) testLoss(t *testing.T, bed *lane) {
 	if head.Host == bed.Node(victim) {
 		victim = 1
 	}
-	kill(t, s.daemonOf(t, bed, victim), syscall.SIGKILL)
-	if code := j.wait(); (code == 0) != s.blind {
+	kill(t, bed.daemonOf(t, victim), syscall.SIGKILL)
+	if code := j.wait(); code == 0 {
 		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
 	}
 	r, host := j.result(), bed.Node(victim)

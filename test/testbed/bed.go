@@ -62,10 +62,7 @@ type Config struct {
 	// means root. The share must then be Local, SSHFS or StaleSSHFS. The nodes are those of a typical
 	// site: processes of other users are hidden, and TMPDIR has a long path.
 	User string
-	// GridEngine also starts Grid Engine on the same nodes. Its packages must have been unpacked
-	// (test/setup.sh).
-	GridEngine bool
-	Log        io.Writer // receives messages of Start and of the faults; nil discards them
+	Log  io.Writer // receives messages of Start and of the faults; nil discards them
 }
 
 // Bed is a running Slurm cluster. Its methods may be called from several goroutines, but only one
@@ -89,7 +86,6 @@ type node struct {
 	*place
 	mu     sync.Mutex // guards the fields below
 	slurmd *daemon
-	execd  *daemon // Grid Engine's daemon; nil without Grid Engine
 	mount  *daemon // sshfs, mfsmount or hostile; nil if Share is Local
 	panel  *panel  // controls a hostile mount; nil on other shares
 	disk   *daemon // serves the node's private disk; nil without MountDisk
@@ -166,7 +162,6 @@ func (b *Bed) build(ctx context.Context) error {
 		{"servers", b.startServers},
 		{"nodes", b.startNodes},
 		{"first job", b.waitReady},
-		{"Grid Engine", b.startGridEngine},
 	}
 	for _, step := range steps {
 		began := time.Now()
@@ -218,7 +213,7 @@ func (b *Bed) daemons() []*daemon {
 func (n *node) daemons() []*daemon {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool {
+	return slices.DeleteFunc([]*daemon{n.slurmd, n.mount, n.disk}, func(d *daemon) bool {
 		return d == nil
 	})
 }
@@ -235,13 +230,9 @@ func (b *Bed) Bin() string { return b.slot.path("bin") }
 // Logs returns the folder with the logs of Slurm's daemons. Close removes it.
 func (b *Bed) Logs() string { return b.slot.path("log") }
 
-// Env returns the variables that clients of Slurm, or of Grid Engine, need to find this testbed.
+// Env returns the variables that clients of Slurm need to find this testbed.
 func (b *Bed) Env() []string {
-	env := []string{"SLURM_CONF=" + b.slot.path("slurm.conf")}
-	if b.cfg.GridEngine {
-		env = append(env, b.gridEngineEnv()...)
-	}
-	return env
+	return []string{"SLURM_CONF=" + b.slot.path("slurm.conf")}
 }
 
 // Nodes returns the number of nodes.

@@ -19,7 +19,7 @@ type Process struct {
 	State     string   // as printed by ps: R, S, D, T (stopped), …
 	Args      []string // command line; nil if it is no longer readable
 	// Infra is set if the process belongs to the testbed, not to a job: the node's holder, slurmd,
-	// slurmstepd, the mount, sge_execd and sge_shepherd.
+	// slurmstepd and the mount.
 	Infra bool
 
 	place string // name of the place in whose namespaces it runs
@@ -70,8 +70,7 @@ func (n *node) isInfra(p Process) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 	name := filepath.Base(exe)
 	return err == nil &&
-		(name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" ||
-			name == "sge_shepherd")
+		(name == "slurmd" || strings.HasPrefix(name, "slurmstepd"))
 }
 
 // isMount reports whether a process is the node's mount or its disk, or the ssh of an sshfs, which

@@ -130,7 +130,7 @@ func innermostStarters(
 	isVisible := func(s rankStarter) bool { return s.origin.ancestorDistance(env, ancestors) >= 0 }
 	// The daemon of a batch system is an ancestor of all processes of its jobs, including the job's
 	// shell.
-	batchSystems := []rankStarter{slurmStarter, pbsStarter, gridEngineStarter}
+	batchSystems := []rankStarter{slurmStarter, pbsStarter}
 	if !slices.ContainsFunc(slices.Concat(candidates, batchSystems), isVisible) {
 		return candidates, disagreementError(candidates, env)
 	}

@@ -18,7 +18,6 @@ const (
 	LauncherPALS       Launcher = "pals"
 	LauncherFlux       Launcher = "flux"
 	LauncherLSF        Launcher = "lsf"
-	LauncherGridEngine Launcher = "gridengine"
 	LauncherOpenMPI    Launcher = "openmpi"
 	LauncherMPICH      Launcher = "mpich"
 	LauncherKubernetes Launcher = "kubernetes"
@@ -61,7 +60,7 @@ type launcherSpec struct {
 // its variables. If none has a claim, Slurm's error explains what is missing.
 var allLaunchers = []*launcherSpec{
 	&openMPILauncher, &fluxLauncher, &palsLauncher, &hydraLauncher, &slurmLauncher, &hostsLauncher,
-	&localLauncher, &pbsLauncher, &lsfLauncher, &gridEngineLauncher, &kubernetesLauncher, &ranksLauncher,
+	&localLauncher, &pbsLauncher, &lsfLauncher, &kubernetesLauncher, &ranksLauncher,
 }
 
 // claimLevel is how certain it is that a launcher has started a process as a daemon.

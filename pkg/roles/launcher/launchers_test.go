@@ -70,25 +70,6 @@ func TestLaunchers(t *testing.T) {
 	}
 }
 
-// TestGridEngine verifies tasks that get their ranks from the job's script.
-func TestGridEngine(t *testing.T) {
-	for node := range 3 {
-		env := environmentOf(t, fmt.Sprintf("gridengine-8.1.9/task-rank%d", node))
-		id, err := IdentifyDaemon(fromMap(env), "n1", Overrides{NodeIndex: &node, Size: new(3)})
-		if err != nil || id.Launcher != LauncherGridEngine || id.NodeIndex != node || id.RunName() != "23" {
-			t.Errorf("got %+v, %v", id, err)
-		}
-		id, err = IdentifyDaemon(fromMap(change(env, "SGE_TASK_ID=4")), "n1", Overrides{NodeIndex: &node, Size: new(3), JobID: "b"})
-		if err != nil || id.RunName() != "23-4.b" {
-			t.Errorf("in an array: %+v, %v", id, err)
-		}
-	}
-	id, err := IdentifyDaemon(fromMap(change(environmentOf(t, "gridengine-8.1.9/script"), "NHOSTS=1")), "n1", Overrides{})
-	if err != nil || id.Size != 1 {
-		t.Errorf("a job of one host: %+v, %v", id, err)
-	}
-}
-
 // TestPBSNodeFile verifies that a task on the first host without PBS_NODEFILE finds the file at its
 // usual place.
 func TestPBSNodeFile(t *testing.T) {
@@ -175,7 +156,6 @@ func TestInnermostLauncher(t *testing.T) {
 		{name: "plain ranks in the shell of a job", env: change(environmentOf(t, "lsf-10.1/shell"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
 		{name: "plain ranks in a pod", env: change(environmentOf(t, "kubernetes-1.37/pod-of-no-index"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
 		{name: "flags in a job of PBS", env: environmentOf(t, "openpbs/task-rank1"), want: Overrides{NodeIndex: new(0), Size: new(1), JobID: "a"}, by: LauncherRanks},
-		{name: "a JOB_ID of no Grid Engine", env: map[string]string{"JOB_ID": "7", "RANK": "0", "WORLD_SIZE": "1"}, want: Overrides{JobID: "a"}, by: LauncherRanks},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := IdentifyDaemon(fromMap(tc.env), "n2", tc.want)
@@ -226,10 +206,6 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "LSF, odd hosts", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS=n1 2 n2"), host: "n1", says: []string{"each with its number of slots"}},
 		{name: "LSF without hosts", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS", "LSB_HOSTS"), want: Overrides{ReadFile: files("")}, says: []string{"LSB_DJOB_HOSTFILE cannot be read"}},
 
-		{name: "Grid Engine's script", env: env("gridengine-8.1.9/script"), says: []string{"3 hosts of job 23", "qrsh -inherit HOST bringupd --rank=I --nnodes=N"}},
-		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine gives its tasks no rank"}},
-		{name: "Grid Engine, a rank beyond", env: env("gridengine-8.1.9/task-rank1"), want: Overrides{NodeIndex: new(3), Size: new(3)}, says: []string{"the rank is 3"}},
-
 		{name: "a Job that is not indexed", env: env("kubernetes-1.37/pod-of-no-index"), host: "train-xyz12", says: []string{"not in an Indexed Job", "completionMode: Indexed"}},
 		{name: "a pod without a size", env: env("kubernetes-1.37/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},
 		{name: "a pod beyond", env: env("kubernetes-1.37/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
@@ -265,10 +241,6 @@ func TestWords(t *testing.T) {
 		{LauncherPALS.CommandHints("17").StartOn(4), "mpiexec -n 4 --ppn 1"},
 		{LauncherLSF.CommandHints("17-4").MemoryUsed, `bjobs -l "17[4]"`},
 		{ForNodes(LauncherLSF.CommandHints("17").ExcludeNodes, "n[1-2]"), `bsub -R "select[hname!='n1' && hname!='n2']" …`},
-		{LauncherGridEngine.CommandHints("17-4").MemoryUsed, "qacct -j 17"},
-		{ForNodes(LauncherGridEngine.CommandHints("17").ExcludeNodes, "n[1-2]"), "qsub -l 'h=!(n1|n2)' …"},
-		{ForNodes(LauncherGridEngine.CommandHints("17").ShowNode, "n[1-2]"), "qhost -q -h n1,n2"},
-		{ForHost(LauncherGridEngine.CommandHints("17").DrainNode, "n1", "x"), "qmod -d '*@n1'"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1", NodeIndex: 1}.LauncherJob(), "train"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "n1"}.LauncherJob(), "train-cb0c52b1"},
 		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fA"},

@@ -68,7 +68,7 @@ var allParts = []part{
 			"TestDrawnFailures ./test/local -failures=100"},
 	{name: "fault matrix: each file system fault in each phase", group: "share", lane: alone,
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/faults"},
-	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
+	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
 	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning, MPI and rapidsmpf",
 		group: "cluster", lane: waits,
@@ -87,8 +87,8 @@ var allParts = []part{
 		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run " +
 			"'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
 			"go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone|WithMPI' ./test/local"},
-	{name: "launchers: Grid Engine, mpirun, stand-ins of others", group: "cluster", lane: waits,
-		needs:   []string{"cc", "testbed", "gridengine", "mpis"},
+	{name: "launchers: mpirun, stand-ins of others", group: "cluster", lane: waits,
+		needs:   []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
 	// Skipped are tests that need root: to set answers of the stand-in for NVML, to start sshd, or to
 	// write to the run directory of a job.
