@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -32,7 +33,7 @@ type options struct {
 // launchOptions are the settings about the launch and this node's part in it, in addition to the
 // launcher's environment.
 type launchOptions struct {
-	requestedRole string
+	requestedRole roles.DaemonRole
 	overrides     launcher.Overrides // except numbers
 	nodeIndex     int                // -1: not given
 	localSize     int                // given by "bringupd local"; 0: otherwise
@@ -42,7 +43,7 @@ type launchOptions struct {
 
 func newOptions() *options {
 	o := &options{
-		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
+		launchOptions: launchOptions{requestedRole: roles.RoleAuto, nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(),
 		shared:    framework.Options{Port: framework.DefaultPort, Auth: framework.AuthAuto},
 		logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
@@ -173,9 +174,8 @@ func (o *options) nodeSettings() config.List {
 				"node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
 		config.AssignCategory(launchHeading,
-			config.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole,
-				"auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step "+
-					"of its own)"),
+			config.NewChoice("role", []string{"auto", "sandbox"}, (*string)(&o.requestedRole),
+				"auto (head on node 0, worker on others), or sandbox (a sandbox in a job step of its own)"),
 			config.NewText("step", "NAME", &o.cfg.Roles.Step,
 				"further job step of the run, to which this daemon "+
 					"belongs").WithoutVariable().WithoutFile(),

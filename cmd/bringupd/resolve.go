@@ -88,12 +88,12 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 	switch {
 	case inv.hasDashes && len(inv.driver) == 0:
 		return nil, usageErrorf("cannot run an empty driver: nothing follows --; omit it to run without a driver")
-	case inv.hasDashes && o.requestedRole == string(roles.RoleSandbox):
+	case inv.hasDashes && o.requestedRole == roles.RoleSandbox:
 		return nil, usageErrorf(
 			"cannot run a driver with --role=sandbox: the driver belongs to the step of the other daemons")
 	case inv.hasDashes:
 		return inv.driver, nil
-	case o.requestedRole == string(roles.RoleSandbox):
+	case o.requestedRole == roles.RoleSandbox:
 		return nil, nil
 	default:
 		return fromFile, nil
@@ -120,7 +120,7 @@ func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDi
 // validateSettings returns an error for settings that contradict each other.
 func (o *options) validateSettings(all config.List) error {
 	switch {
-	case o.requestedRole == string(roles.RoleSandbox) && o.cfg.Sandbox.Command == "":
+	case o.requestedRole == roles.RoleSandbox && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
@@ -159,10 +159,7 @@ func resolveLogDir(dir string) (string, error) {
 
 // setIdentity determines the identity of this daemon in its launch.
 func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
-	role, err := roles.ParseRole(o.requestedRole)
-	if err != nil {
-		return "", usageErrorf("%v", err)
-	}
+	role := o.requestedRole
 	host, err := os.Hostname()
 	if err != nil {
 		return role, err

@@ -13,7 +13,7 @@ func TestRefusalAsJSON(t *testing.T) {
 		args []string
 		code int
 	}{
-		{"no launcher", []string{"--log-format=json", "--role=worker"}, 65},
+		{"no launcher", []string{"--log-format=json"}, 65},
 		{"what makes no sense together", []string{"--log-format=json", "--head-ready=tcp:1"}, 64},
 		{"the same of a local job", []string{"local", "--log-format=json", "--head-ready=tcp:1"}, 64},
 	} {

@@ -4,8 +4,6 @@ package roles
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -13,7 +11,7 @@ import (
 // DaemonRole is the function of a daemon on its node.
 type DaemonRole string
 
-// The roles that can be requested.
+// The roles of daemons. RoleAuto and RoleSandbox are requested, RoleHead and RoleWorker elected.
 const (
 	RoleAuto    DaemonRole = "auto"    // head on node 0, worker elsewhere
 	RoleHead    DaemonRole = "head"    // runs the head's service and the driver
@@ -24,54 +22,21 @@ const (
 // SandboxStep is the name of the job step of daemons with [RoleSandbox].
 const SandboxStep = "sandbox"
 
-var allRoles = []DaemonRole{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
-
-// ParseRole returns the role with this name. An empty string is RoleAuto.
-func ParseRole(s string) (DaemonRole, error) {
-	if s == "" {
-		return RoleAuto, nil
-	}
-	if r := DaemonRole(strings.ToLower(s)); slices.Contains(allRoles, r) {
-		return r, nil
-	}
-	return "", fmt.Errorf("cannot use role %q: auto, head, worker and sandbox are accepted", s)
-}
-
-// ElectRole returns the role of the daemon with identity id for the requested role. The head is node 0, so all nodes
-// agree without communication. A role that would leave the job without a head or with two is a
-// launcher.LaunchError.
-func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
-	own := RoleWorker
-	if id.NodeIndex == 0 {
-		own = RoleHead
-	}
-	switch role {
-	case RoleAuto, "":
-		return own, nil
-	case RoleSandbox:
-		if !id.Launcher.Traits().HasSteps {
-			return role, &launcher.LaunchError{
-				Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
-				Fix:     "give --sandbox-cmd to the run itself",
-			}
+// ElectRole returns the role of the daemon with identity id for the requested role. The head is node
+// 0, so all nodes agree without communication. A sandbox without steps is a [launcher.LaunchError].
+func ElectRole(id launcher.Identity, requested DaemonRole) (DaemonRole, error) {
+	switch {
+	case requested == RoleSandbox && !id.Launcher.Traits().HasSteps:
+		return RoleSandbox, &launcher.LaunchError{
+			Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
+			Fix:     "give --sandbox-cmd to the run itself",
 		}
-		return role, nil
-	case own:
-		return role, nil
-	case RoleHead:
-		return "", &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot be head as node %d of %d (%s): the head is node 0, and a job has one",
-				id.NodeIndex, id.Size, id.Host),
-			Fix: "give --role=auto to all nodes, or --role=head to node 0 only",
-		}
-	case RoleWorker:
-		return "", &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot be worker as node 0 of %d (%s): the head is node 0, and the "+
-				"job would have none", id.Size, id.Host),
-			Fix: "give --role=auto to all nodes, or --role=worker to the nodes above 0 only",
-		}
+	case requested == RoleSandbox:
+		return RoleSandbox, nil
+	case id.NodeIndex == 0:
+		return RoleHead, nil
 	default:
-		return "", fmt.Errorf("internal error: no role %q", string(role))
+		return RoleWorker, nil
 	}
 }
 
