@@ -47,7 +47,7 @@ func decideJobRequeue(cfg *deps.Config, end *lifecycle.Outcome, endRequested boo
 	if again := cfg.After.Requeue; again.OnFailure {
 		policy := requeuePolicy{again.Most, id.Restart, "", endRequested}
 		if again.By == nil {
-			policy.obstacle = id.Launcher.NoRequeueReason(id.Job)
+			policy.obstacle = id.Launcher.CommandHints(id.Job).NoRequeueReason
 		}
 		outcome, decision := decideRequeue(health.OutcomeOfCause(*end.Cause), policy)
 		end.Code, end.Name, end.Requeue = outcome.Code, outcome.Name, &decision

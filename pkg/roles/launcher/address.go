@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,8 +15,7 @@ import (
 // their route is looked up; no packet is sent.
 var documentationAddresses = []string{"198.51.100.1", "2001:db8::1"}
 
-// routeTimeout is the timeout of one route lookup, which queries a resolver if the destination is a
-// name.
+// routeTimeout bounds one lookup of a route, which queries a resolver if the destination is a name.
 const routeTimeout = 2 * time.Second
 
 // NodeAddress is the address at which the other nodes of a run reach a node.
@@ -27,16 +25,20 @@ type NodeAddress struct {
 	Selected  bool   // the user has selected the interface, as in --interface
 }
 
-// LocalAddress returns the address at which the peers of id reach this node: that of the first
-// network interface that wanted selects. If wanted is empty, it is the source address of the route
-// to the host that launched the run, or of the default route, or the only address of the node. IPv4
-// is preferred. It returns a loopback address only if no peer is on another machine. The error lists
-// the interfaces. No packet is sent, except a query to the resolver if the launching host is given
-// by name.
+// AddressFinder returns a function that finds, at its first call, the address at which the peers of id
+// reach this node: that of the first network interface that wanted selects. If wanted is empty, it is
+// the source address of the route to the host that launched the run, or of the default route, or the
+// only address of the node. IPv4 is preferred. It returns a loopback address only if no peer is on
+// another machine. The error lists the interfaces. No packet is sent, except a query to the resolver
+// if the launching host is given by name.
 //
 // wanted is a list, separated by commas, of names of interfaces (ib0), patterns (ib*), addresses and
 // subnets (10.1.0.0/16), with the preferred one first.
-func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress, error) {
+func AddressFinder(id Identity, wanted string) func() (NodeAddress, error) {
+	return sync.OnceValues(func() (NodeAddress, error) { return localAddress(id, wanted) })
+}
+
+func localAddress(id Identity, wanted string) (NodeAddress, error) {
 	found, err := systemInterfaces()
 	if err != nil {
 		return NodeAddress{}, err
@@ -45,36 +47,23 @@ func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress,
 	if wanted != "" {
 		return selectedAddress(found, wanted, loopback)
 	}
+	addr := netip.Addr{}
 	if id.Launcher == LauncherLocal {
-		if addr := loopbackAddress(found); addr.IsValid() {
-			return nodeAddress(found, addr), nil
+		addr = loopbackAddress(found)
+	}
+	if !addr.IsValid() {
+		destinations := append([]string{id.LaunchAddress}, documentationAddresses...)
+		if addr, err = routedAddress(found, sourceAddresses(destinations), loopback); err != nil {
+			return NodeAddress{}, err
 		}
 	}
-	var sources []netip.Addr
-	for _, destination := range append([]string{id.LaunchAddress}, documentationAddresses...) {
-		if destination != "" {
-			sources = append(sources, sourceAddressTo(ctx, destination))
+	of := NodeAddress{Address: addr.String()}
+	for _, i := range found {
+		if slices.Contains(i.addrs, addr) {
+			of.Interface = i.name
 		}
 	}
-	if ctx.Err() != nil {
-		return NodeAddress{}, fmt.Errorf(noAddress+"%w", context.Cause(ctx))
-	}
-	addr, err := routedAddress(found, sources, loopback)
-	if err != nil {
-		return NodeAddress{}, err
-	}
-	return nodeAddress(found, addr), nil
-}
-
-// noAddress is the beginning of the error for a node without an address.
-const noAddress = "cannot find the address that peers reach this node by: "
-
-func nodeAddress(found []netInterface, addr netip.Addr) NodeAddress {
-	at := slices.IndexFunc(found, func(i netInterface) bool { return slices.Contains(i.addrs, addr) })
-	if at < 0 {
-		return NodeAddress{Address: addr.String()}
-	}
-	return NodeAddress{Address: addr.String(), Interface: found[at].name}
+	return of, nil
 }
 
 // netInterface describes a network interface for the choice of an address.
@@ -84,16 +73,13 @@ type netInterface struct {
 	addrs        []netip.Addr
 }
 
-// ParseInterfaces returns wanted, or an error if it is not a list that [LocalAddress] accepts.
+// ParseInterfaces returns wanted, or an error if it is not a list that [AddressFinder] accepts.
 // An empty list selects no interface.
 func ParseInterfaces(wanted string) (string, error) {
-	if wanted == "" {
-		return "", nil
-	}
 	for part := range strings.SplitSeq(wanted, ",") {
 		_, badPrefix := netip.ParsePrefix(part)
 		_, badPattern := path.Match(part, "")
-		if part == "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
+		if part == "" && wanted != "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
 			return "", fmt.Errorf("%q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16) "+
 				"of network interfaces", part)
 		}
@@ -131,7 +117,7 @@ func selectedAddress(found []netInterface, wanted string, loopback bool) (NodeAd
 }
 
 // matchingAddresses returns the addresses of the interface that part, an element of a list for
-// [LocalAddress], selects. It returns nil if part does not select the interface.
+// [AddressFinder], selects. It returns nil if part does not select the interface.
 func (i netInterface) matchingAddresses(part string) []netip.Addr {
 	if matches, err := path.Match(part, i.name); err == nil && matches {
 		return append([]netip.Addr{}, i.addrs...)
@@ -180,8 +166,8 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	if len(candidates) > 1 {
 		problem = "there are several, and no route selects one"
 	}
-	return netip.Addr{}, fmt.Errorf(noAddress+"%s; name its interface with --interface, of %s",
-		problem, describeInterfaces(found))
+	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; "+
+		"name its interface with --interface, of %s", problem, describeInterfaces(found))
 }
 
 // bestAddress prefers a global IPv4 address to a global IPv6 address, and that to a link-local IPv4
@@ -205,7 +191,7 @@ func bestAddress(addrs []netip.Addr, loopback bool) netip.Addr {
 func loopbackAddress(found []netInterface) netip.Addr {
 	var all []netip.Addr
 	for _, i := range found {
-		if i.up && i.loopback {
+		if i.up {
 			all = append(all, i.addrs...)
 		}
 	}
@@ -259,26 +245,22 @@ func systemInterfaces() ([]netInterface, error) {
 	return found, nil
 }
 
-// sourceAddressTo returns the address from which this host would send to a destination. It returns
-// an invalid address if no route is found in time. Connecting a UDP socket looks the route up, and
-// sends nothing.
-func sourceAddressTo(ctx context.Context, destination string) netip.Addr {
-	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
-	defer cancel()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "udp", net.JoinHostPort(destination, "9"))
-	if err != nil {
-		return netip.Addr{}
+// sourceAddresses returns the addresses from which this host would send to destinations, without
+// those to which no route is found in time. Connecting a UDP socket looks the route up, and sends
+// nothing.
+func sourceAddresses(destinations []string) (sources []netip.Addr) {
+	for _, destination := range destinations {
+		if destination == "" {
+			continue
+		}
+		conn, err := net.DialTimeout("udp", net.JoinHostPort(destination, "9"), routeTimeout)
+		if err != nil {
+			continue
+		}
+		if addr, err := netip.ParseAddrPort(conn.LocalAddr().String()); err == nil {
+			sources = append(sources, addr.Addr().Unmap())
+		}
+		_ = conn.Close()
 	}
-	defer conn.Close()
-	addr, _ := netip.ParseAddrPort(conn.LocalAddr().String())
-	return addr.Addr().Unmap()
-}
-
-// AddressFinder returns a function that finds this node's address at its first call. wanted selects
-// network interfaces as for [LocalAddress]. The timeout of each of its route lookups bounds it.
-func AddressFinder(id Identity, wanted string) func() (NodeAddress, error) {
-	return sync.OnceValues(func() (NodeAddress, error) {
-		return LocalAddress(context.Background(), id, wanted)
-	})
+	return sources
 }

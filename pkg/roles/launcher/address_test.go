@@ -1,9 +1,8 @@
 package launcher
 
 import (
-	"context"
-	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -136,40 +135,30 @@ func TestLoopbackAddress(t *testing.T) {
 }
 
 func TestLocalAddressHere(t *testing.T) {
-	local, err := LocalAddress(t.Context(), Identity{Launcher: LauncherLocal, Size: 4}, "")
+	local, err := localAddress(Identity{Launcher: LauncherLocal, Size: 4}, "")
 	if err != nil || !parsedAddress(local).IsLoopback() {
 		t.Errorf("a local run has address %v, %v", local, err)
 	}
 	// This machine may or may not have a network; a loopback address is never the answer.
-	peers, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
+	peers, err := localAddress(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
 	if err == nil && !parsedAddress(peers).IsGlobalUnicast() {
 		t.Errorf("a run of four nodes has address %v", peers)
 	}
 	if err == nil {
 		// Towards one of its own addresses a host sends from that address.
-		again, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.Address}, "")
+		again, err := localAddress(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.Address}, "")
 		if err != nil || again != peers {
 			t.Errorf("towards %v the address is %v, %v", peers, again, err)
 		}
 	}
-	if got, err := LocalAddress(t.Context(), Identity{Size: 2}, "no-such-interface"); err == nil {
+	if got, err := localAddress(Identity{Size: 2}, "no-such-interface"); err == nil {
 		t.Errorf("an interface that is not there has address %v", got)
 	}
 }
 
-func TestSourceTowards(t *testing.T) {
-	for _, destination := range []string{"127.0.0.1", "::1"} {
-		if source := sourceAddressTo(t.Context(), destination); source.String() != destination {
-			t.Errorf("towards %s the source is %v", destination, source)
-		}
-	}
-}
-
-func TestLocalAddressCancelled(t *testing.T) {
-	cause := errors.New("told to stop")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
-	if got, err := LocalAddress(ctx, Identity{Launcher: LauncherSlurm, Size: 2}, ""); !errors.Is(err, cause) {
-		t.Errorf("got %v, %v; want the cause of the end", got, err)
+func TestSourceAddresses(t *testing.T) {
+	want := addrs("127.0.0.1 ::1")
+	if got := sourceAddresses([]string{"", "127.0.0.1", "::1"}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

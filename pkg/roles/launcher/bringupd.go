@@ -13,7 +13,7 @@ import (
 // daemon on each of them by ssh.
 var hostsLauncher = launcherSpec{
 	name:     LauncherHosts,
-	claim:    givenIf(func(want Overrides) bool { return len(want.Hosts) > 0 }),
+	claim:    func(_ Environment, want Overrides) claimLevel { return givenIf(len(want.Hosts) > 0) },
 	identify: identifyHosts,
 	hints: CommandHints{
 		StartOnNodes:    "bringupd hosts with {n} of them in --hosts",
@@ -52,17 +52,9 @@ func SplitUser(destination string) (user, host string) {
 // localLauncher is the launcher of one machine: "bringupd local" starts all daemons there.
 var localLauncher = launcherSpec{
 	name:     LauncherLocal,
-	claim:    givenIf(func(want Overrides) bool { return want.Local }),
+	claim:    func(_ Environment, want Overrides) claimLevel { return givenIf(want.Local) },
 	identify: identifyLocal,
-	hints:    plainHints("bringupd local --nodes={n}"),
-}
-
-// plainHints returns the words of a launcher without its own: the user names the runs.
-func plainHints(start string) CommandHints {
-	return CommandHints{
-		StartOnNodes:    start,
-		NoRequeueReason: noSlurmReason,
-	}
+	hints:    CommandHints{StartOnNodes: "bringupd local --nodes={n}"},
 }
 
 // identifyLocal uses the values from "bringupd local". All nodes are on this host.
@@ -85,7 +77,7 @@ var ranksLauncher = launcherSpec{
 	traits:   Traits{RankVariable: "RANK"},
 	claim:    claimRanks,
 	identify: identifyRanks,
-	hints:    plainHints(srunOnNodes),
+	hints:    CommandHints{StartOnNodes: srunOnNodes},
 }
 
 func claimRanks(env Environment, want Overrides) claimLevel {

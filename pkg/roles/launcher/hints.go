@@ -38,6 +38,7 @@ func (l Launcher) CommandHints(job string) CommandHints {
 		job = spec.formatJob(job)
 	}
 	h := spec.hints
+	h.NoRequeueReason = cmp.Or(h.NoRequeueReason, "only jobs of Slurm can be requeued")
 	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason, &h.AttachShell} {
 		*text = strings.ReplaceAll(*text, "{job}", job)
 	}
@@ -68,16 +69,8 @@ func (h CommandHints) StartOn(nodes int) string {
 	return strings.ReplaceAll(h.StartOnNodes, "{n}", strconv.Itoa(nodes))
 }
 
-// NoRequeueReason explains, as a sentence, why a job with this id cannot be requeued here.
-func (l Launcher) NoRequeueReason(job string) string {
-	return cmp.Or(l.CommandHints(job).NoRequeueReason, noSlurmReason)
-}
-
 // nestedNameAdvice is the fix for a daemon inside its own run if the user can name runs.
 const nestedNameAdvice = "give the inner one another --job-id"
-
-// noSlurmReason explains why a job of an unknown launcher cannot be requeued.
-const noSlurmReason = "only jobs of Slurm can be requeued"
 
 // bracketElement writes the index of an element of an array in brackets: "17-4" is "17[4]".
 func bracketElement(job string) string {

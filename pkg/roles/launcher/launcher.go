@@ -49,10 +49,7 @@ type launcherSpec struct {
 	nameJob func(env Environment, want Overrides) (job, step string, facts []string)
 	// identify determines the identity of this daemon. A launch that cannot work is a *LaunchError,
 	// including one without any launcher. It is nil if the starter's variables are sufficient.
-	identify    func(env Environment, hostname string, want Overrides) (Identity, error)
-	newRequeuer func(job string, run ProgramRunner) Requeuer // nil if it cannot requeue jobs
-	// memoryLimit in bytes that a job may use on this node; nil or 0: unknown
-	memoryLimit func(env Environment) int64
+	identify func(env Environment, hostname string, want Overrides) (Identity, error)
 }
 
 // allLaunchers are all launchers that IdentifyDaemon knows. Of those with the same claim the first
@@ -92,13 +89,11 @@ func claimBy(started []string, hinted ...string) func(Environment, Overrides) cl
 }
 
 // givenIf returns the claim of a launcher that is bringupd itself.
-func givenIf(given func(Overrides) bool) func(Environment, Overrides) claimLevel {
-	return func(_ Environment, want Overrides) claimLevel {
-		if given(want) {
-			return claimGiven
-		}
-		return claimNone
+func givenIf(isGiven bool) claimLevel {
+	if isGiven {
+		return claimGiven
 	}
+	return claimNone
 }
 
 // Traits are the constant properties of a launcher. The names of variables are empty if it has
@@ -117,8 +112,6 @@ type Traits struct {
 	JobVariable       string // variable with the job's id
 	JobNameVariable   string // variable with the user's name of the job
 	RankVariable      string // variable with the daemon's index
-	HostVariable      string // variable with its own name of the node
-	GPUsVariable      string // variable with the number of GPUs on the node
 	SubmitDirVariable string // variable with the directory where the job was submitted
 }
 
@@ -158,13 +151,13 @@ type Requeuer interface {
 }
 
 // NewRequeuer returns a Requeuer for the job that uses the launcher's own programs. It returns nil
-// if the launcher has none.
+// if the launcher has none. Slurm itself reports that an allocation without a batch script cannot be
+// requeued.
 func (id Identity) NewRequeuer(run ProgramRunner) Requeuer {
-	by := id.Launcher.findSpec().newRequeuer
-	if by == nil || id.Job == "" {
+	if id.Launcher != LauncherSlurm || id.Job == "" {
 		return nil
 	}
-	return by(id.Job, run)
+	return slurmRequeuer{id.Job, run}
 }
 
 // JobVariables returns the variables that distinguish jobs on the same node.
@@ -213,15 +206,8 @@ func hasPrefix(text string, prefixes []string) bool {
 // SubmitDir returns the directory where the job was submitted. It is empty if no launcher
 // provides it.
 func SubmitDir(env Environment) string {
-	_, dir := env.firstLauncherVariable(func(t Traits) string { return t.SubmitDirVariable })
+	_, dir := env.firstSet(launcherVariables(func(t Traits) string { return t.SubmitDirVariable })...)
 	return dir
-}
-
-// NodeName returns a launcher's name of this node, also outside of a launch, as in a prolog. It is
-// empty if none provides it.
-func NodeName(env Environment) string {
-	_, name := env.firstLauncherVariable(func(t Traits) string { return t.HostVariable })
-	return name
 }
 
 // SurroundingLauncher returns the launcher of the job to which an environment belongs, also outside
@@ -235,30 +221,6 @@ func SurroundingLauncher(env Environment) Launcher {
 	return LauncherSlurm
 }
 
-// GrantedMemory returns the number of bytes of memory that the job may use on this node according
-// to the environment. It returns 0 if no launcher provides it, or if it is all memory of the node.
-func GrantedMemory(environ []string) int64 {
-	for _, l := range allLaunchers {
-		if l.memoryLimit == nil {
-			continue
-		}
-		if bytes := l.memoryLimit(EnvironmentOf(environ)); bytes > 0 {
-			return bytes
-		}
-	}
-	return 0
-}
-
-// BatchGPUs returns how many GPUs a job has on this node, also outside of a launch, as in a batch
-// shell, and the variable with that number. It returns -1 if there is none.
-func BatchGPUs(env Environment) (n int, from string) {
-	from, _ = env.firstLauncherVariable(func(t Traits) string { return t.GPUsVariable })
-	if n, err := env.parseNumber(0, from); err == nil {
-		return n, from
-	}
-	return -1, ""
-}
-
 // IsReportingTask reports whether this is the task that reports errors for all tasks of a launch,
 // even of a wrong one: its launcher gives it index 0, or none.
 func IsReportingTask(env Environment, ancestry Ancestry) bool {
@@ -267,7 +229,7 @@ func IsReportingTask(env Environment, ancestry Ancestry) bool {
 	if err == nil && by.claim(env, Overrides{}) == claimStarted {
 		rank = env.valueOf(by.traits.RankVariable)
 	} else {
-		_, rank = env.firstLauncherVariable(func(t Traits) string { return t.RankVariable })
+		_, rank = env.firstSet(launcherVariables(func(t Traits) string { return t.RankVariable })...)
 	}
 	return rank == "" || rank == "0"
 }
@@ -280,12 +242,6 @@ func launcherVariables(of func(Traits) string) []string {
 		}
 	}
 	return names
-}
-
-// firstLauncherVariable returns the first variable that a launcher has for a purpose and that is
-// set.
-func (env Environment) firstLauncherVariable(of func(Traits) string) (name, value string) {
-	return env.firstSet(launcherVariables(of)...)
 }
 
 // likeliestLauncher returns the launcher with the best claim to have started this process, among

@@ -26,7 +26,6 @@ var slurmLauncher = launcherSpec{
 	traits: Traits{
 		NamesNodes: true, HasSteps: true, StarterProgram: "srun", PrivatePrefixes: slurmTaskPrefixes,
 		JobVariable: "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID",
-		HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE",
 		SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
 	// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
@@ -44,20 +43,16 @@ var slurmLauncher = launcherSpec{
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
 		WhyEnded: "the time limit, preemption or scancel: " +
 			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
-		MemoryUsed:      "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
-		ShowNode:        "scontrol show node {nodes}",
-		RunOnEachNode:   "srun --label",
-		DrainNode:       `scontrol update nodename={host} state=drain reason="{reason}"`,
-		NoRequeueReason: noSlurmReason,
+		MemoryUsed:    "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
+		ShowNode:      "scontrol show node {nodes}",
+		RunOnEachNode: "srun --label",
+		DrainNode:     `scontrol update nodename={host} state=drain reason="{reason}"`,
 		AttachShell: "srun --overlap --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
 			"--export=ALL --pty bash",
 	},
 	claim:    claimSlurm,
 	starter:  slurmStarter,
 	identify: identifySlurm,
-	// Slurm itself reports that an allocation without a batch script cannot be requeued.
-	newRequeuer: func(job string, run ProgramRunner) Requeuer { return slurmRequeuer{job, run} },
-	memoryLimit: slurmMemory,
 }
 
 func claimSlurm(env Environment, _ Overrides) claimLevel {
@@ -105,6 +100,10 @@ func IdleNodesHint(env Environment) string {
 
 // IsSlurmJob reports whether an environment belongs to a Slurm job, with or without a step.
 func IsSlurmJob(env Environment) bool { return env.valueOf("SLURM_JOB_ID") != "" }
+
+// NodeName returns the launcher's name of this node, also outside of a launch, as in a prolog. It is
+// empty if it provides none.
+func NodeName(env Environment) string { return env.valueOf("SLURMD_NODENAME") }
 
 // TopologyBlock returns the name of this node's block. It is empty if Slurm has no blocks.
 func TopologyBlock(env Environment) string {
@@ -429,6 +428,12 @@ func slurmGPUs(env Environment) (n int, from string) {
 			return len(ids), "SLURM_STEP_GPUS"
 		}
 	}
+	return BatchGPUs(env)
+}
+
+// BatchGPUs returns how many GPUs a job has on this node, also outside of a launch, as in a batch
+// shell, and the variable with that number. It returns -1 if there is none.
+func BatchGPUs(env Environment) (n int, from string) {
 	if n, err := env.parseNumber(0, "SLURM_GPUS_ON_NODE"); err == nil {
 		return n, "SLURM_GPUS_ON_NODE"
 	}
@@ -452,10 +457,11 @@ func slurmCPUs(env Environment, usable int) int {
 	}
 }
 
-// slurmMemory returns the memory in bytes that the step may use on this node. --mem, --mem-per-cpu
-// and --mem-per-gpu are given in MiB, and --mem=0, which means all of it, as 0. It returns 0 if
-// nothing is set.
-func slurmMemory(env Environment) int64 {
+// GrantedMemory returns the memory in bytes that a Slurm step may use on this node. --mem,
+// --mem-per-cpu and --mem-per-gpu are given in MiB, and --mem=0, which means all of it, as 0. It
+// returns 0 if nothing is set.
+func GrantedMemory(environ []string) int64 {
+	env := EnvironmentOf(environ)
 	gpus, _ := env.parseNumber(1, "SLURM_GPUS_ON_NODE")
 	for _, of := range []struct {
 		name  string
