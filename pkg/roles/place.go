@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // PlacementError means that the roles do not fit on the nodes.
@@ -79,9 +81,8 @@ func MakePlan(defs []Definition, nodes []NodeFacts) (*Plan, error) {
 	return p.Plan, nil
 }
 
-// checkDefinitions refuses definitions that refer to roles that do not exist, or to each other.
+// checkDefinitions refuses roles of the same name, and those that are with roles that do not exist.
 func (p *planner) checkDefinitions() error {
-	var defs []Definition
 	for at, role := range p.Roles {
 		if p.indexes[role.Name] != at {
 			return role.refuse("another role has the same name")
@@ -91,11 +92,6 @@ func (p *planner) checkDefinitions() error {
 				return role.refuse("it is with %s, and there is no such role", other)
 			}
 		}
-		defs = append(defs, *role.Definition)
-	}
-	if cycle := FindCycle(defs, func(d Definition) []string { return d.Placement.With }); cycle != nil {
-		circle := strings.Join(append(cycle, cycle[0]), " → ")
-		return p.Roles[p.indexes[cycle[0]]].refuse("with is a circle: %s", circle)
 	}
 	return nil
 }
@@ -188,12 +184,11 @@ func (p *planner) nameGroup(group int) string {
 	return ""
 }
 
-// countNodes returns a number of nodes in words.
-func countNodes(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
+func countNodes(n int) string { return countOf(n, "node") }
+
+// countOf returns a number of things in words.
+func countOf(n int, thing string) string {
+	return fmt.Sprintf("%d %s", n, textutil.PluralForm(n, thing))
 }
 
 // chooseNodes returns the nodes that a role claims: the first ones that are free, or the first
@@ -246,6 +241,7 @@ func (p *planner) shareNodes() error {
 		if place.ClaimsNodes() || role.Nodes != nil {
 			return nil
 		}
+		role.Nodes = []int{} // a role that is with itself gets none from itself
 		for _, name := range place.With {
 			other := p.indexes[name]
 			if err := resolve(other); err != nil {

@@ -3,6 +3,7 @@ package roles
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -108,13 +109,7 @@ func hasProcessPerGPU(processes []placedProcess) bool {
 	return false
 }
 
-// countGPUs returns a number of GPUs in words.
-func countGPUs(n int) string {
-	if n == 1 {
-		return "1 GPU"
-	}
-	return fmt.Sprintf("%d GPUs", n)
-}
+func countGPUs(n int) string { return countOf(n, "GPU") }
 
 // countByRole returns the roles of processes, in their order, and the number of processes of each.
 func countByRole(processes []placedProcess) (order []*Definition, counts map[*Definition]int) {
@@ -127,19 +122,28 @@ func countByRole(processes []placedProcess) (order []*Definition, counts map[*De
 	return order, counts
 }
 
-// describeNeeds lists how many of something the processes of each role need on a node: "prefill
-// needs 3 x 2, decode 1 x 2".
-func describeNeeds(processes []placedProcess, need func(*Definition) int) string {
+// describeRoles lists something of the processes of each role that has it on a node: "prefill needs
+// 3 x 2, decode 1 x 2".
+func describeRoles(processes []placedProcess, verb string, of func(def *Definition, count int) string) string {
 	var parts []string
-	verb := " needs"
 	order, counts := countByRole(processes)
 	for _, def := range order {
-		if n := need(def); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s%s %d x %d", def.Name, verb, counts[def], n))
+		if text := of(def, counts[def]); text != "" {
+			parts = append(parts, def.Name+verb+" "+text)
 			verb = ""
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// describeNeeds lists how many of something the processes of each role need.
+func describeNeeds(processes []placedProcess, need func(*Definition) int) string {
+	return describeRoles(processes, " needs", func(def *Definition, count int) string {
+		if n := need(def); n > 0 {
+			return fmt.Sprintf("%d x %d", count, n)
+		}
+		return ""
+	})
 }
 
 func neededGPUs(def *Definition) int { return max(0, def.Placement.GPUs) }
@@ -156,14 +160,12 @@ func neededPorts(def *Definition) (ports int) {
 
 // describeSharers lists how many processes of each role divide the GPUs that are left.
 func describeSharers(processes []placedProcess) string {
-	var parts []string
-	order, counts := countByRole(processes)
-	for _, def := range order {
+	return describeRoles(processes, "", func(def *Definition, count int) string {
 		if def.Placement.GPUs == GPUsDivided {
-			parts = append(parts, fmt.Sprintf("%s %d", def.Name, counts[def]))
+			return strconv.Itoa(count)
 		}
-	}
-	return strings.Join(parts, ", ")
+		return ""
+	})
 }
 
 // assignPortsOf gives the processes of a node their ports. Those that the file does not fix are the

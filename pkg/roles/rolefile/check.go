@@ -1,7 +1,6 @@
 package rolefile
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,6 @@ func (r *roleReader) complete() {
 	r.checkInstances()
 	r.checkGPUs()
 	r.checkProgram()
-	r.checkPorts()
 }
 
 // completePlacement sets the defaults of the placement.
@@ -31,6 +29,7 @@ func (r *roleReader) completePlacement() {
 	if len(r.place.With) > 0 && r.given["nodes"] == nil {
 		r.place.Nodes = roles.NodesAll
 	}
+	r.place.HasRanks = r.given["ranks-per-node"] != nil
 	if r.place.HasRanks && r.given["nodes-per-instance"] == nil {
 		r.place.NodesPerInstance = roles.NodesAll
 	}
@@ -73,28 +72,20 @@ func (r *roleReader) checkNodes() {
 	if r.place.Segment > 1 && !r.place.ClaimsNodes() {
 		r.refuseKey("segment", "segment is for roles that claim nodes: give nodes: N or nodes: rest, or omit segment")
 	}
-	if r.place.ClaimsNodes() && r.place.Nodes > 0 && r.place.Segment > 1 && r.place.Nodes%r.place.Segment != 0 {
-		r.refuseKey("segment", "nodes: %d are not whole segments of %d", r.place.Nodes, r.place.Segment)
-	}
 }
 
-// checkInstances refuses numbers of instances and processes that cannot be.
+// checkInstances refuses several instances on each of the nodes of one that spans more than one.
 func (r *roleReader) checkInstances() {
 	spansNodes := r.place.NodesPerInstance > 1 || r.place.NodesPerInstance == roles.NodesAll
-	switch span := r.place.NodesPerInstance; {
-	case spansNodes && r.place.InstancesPerNode != 1:
-		reason := ""
-		if r.given["nodes-per-instance"] == nil {
-			reason = ", which is the default with ranks-per-node: give nodes-per-instance: 1 for an " +
-				"instance on each node"
-		}
-		r.refuseKey("per-node", "per-node is more than 1, and an instance spans more than one node%s", reason)
-	case r.place.Nodes == roles.NodesHead && span > 1:
-		r.refuseKey("nodes-per-instance", "an instance spans %d nodes, and nodes: head is one", span)
-	case r.place.Nodes > 0 && span > 1 && r.place.Nodes%span != 0:
-		r.refuseKey("nodes-per-instance", "nodes: %d cannot be divided into instances of %d nodes",
-			r.place.Nodes, span)
+	if !spansNodes || r.place.InstancesPerNode == 1 {
+		return
 	}
+	reason := ""
+	if r.given["nodes-per-instance"] == nil {
+		reason = ", which is the default with ranks-per-node: give nodes-per-instance: 1 for an " +
+			"instance on each node"
+	}
+	r.refuseKey("per-node", "per-node is more than 1, and an instance spans more than one node%s", reason)
 }
 
 // checkGPUs refuses more than one GPU for each of the processes of which there is one per GPU.
@@ -162,17 +153,6 @@ func (r *roleReader) checkProgram() {
 		if r.def.Oneshot && r.given[probe] != nil {
 			r.refuseKey(probe, "%s and oneshot are both given: a oneshot role is done when it has "+
 				"ended with 0; omit %s", probe, probe)
-		}
-	}
-}
-
-// checkPorts refuses a fixed port for several processes on one node.
-func (r *roleReader) checkPorts() {
-	perNode := max(1, r.place.InstancesPerNode) * max(1, r.place.RanksPerNode)
-	for _, port := range r.def.Program.Ports {
-		if port.Number > 0 && perNode > 1 {
-			r.refuseKey("ports", "port %s is %d for each of %d processes on a node: give auto",
-				port.Name, port.Number, perNode)
 		}
 	}
 }
@@ -249,7 +229,7 @@ func (r *roleReader) checkNames(key string, used []string, byName map[string]*ro
 	for _, name := range used {
 		if byName[name] == nil {
 			r.refuseKey(key, "%s: there is no role %s: the roles are %s%s",
-				key, name, listNames(names), suggestNearest(name, names))
+				key, name, textutil.JoinLimited(names, 20, ", "), suggestNearest(name, names))
 		}
 	}
 }
@@ -263,15 +243,6 @@ func (r *roleReader) checkShared(byName map[string]*roleReader) {
 				"place it with the role whose GPUs they are", name)
 		}
 	}
-}
-
-// listNames returns the first names of a list, separated by commas.
-func listNames(names []string) string {
-	const maxNames = 20
-	if len(names) > maxNames {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-	}
-	return strings.Join(names, ", ")
 }
 
 // checkRest refuses a second role that claims the rest of a group.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,8 +16,6 @@ type Error struct {
 	Problem string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("cannot use line %d: %s", e.Line, e.Problem) }
-
 // Errors are the mistakes in the roles of a file, sorted by line.
 type Errors []*Error
 
@@ -29,26 +26,17 @@ const (
 	maxProblemLength = 1000
 )
 
-func (e Errors) Error() string {
-	return e.describe(func(wrong *Error) string { return wrong.Error() })
-}
+func (e Errors) Error() string { return e.describe("line ") }
 
 // InFile returns the text of the errors with the path of the file before each line number.
-func (e Errors) InFile(path string) string {
-	return e.describe(func(wrong *Error) string {
-		return fmt.Sprintf("cannot use %s:%d: %s", path, wrong.Line, wrong.Problem)
-	})
-}
+func (e Errors) InFile(path string) string { return e.describe(path + ":") }
 
-func (e Errors) describe(text func(*Error) string) string {
+func (e Errors) describe(beforeLine string) string {
 	var lines []string
-	for _, wrong := range e[:min(len(e), maxShownErrors)] {
-		lines = append(lines, text(wrong))
+	for _, wrong := range e {
+		lines = append(lines, fmt.Sprintf("cannot use %s%d: %s", beforeLine, wrong.Line, wrong.Problem))
 	}
-	if more := len(e) - len(lines); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(lines, "\n")
+	return textutil.JoinLimited(lines, maxShownErrors, "\n")
 }
 
 // errorList collects the mistakes of a file.

@@ -1,6 +1,7 @@
 package rolefile
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -24,112 +25,27 @@ const (
 // DefaultPort is the name of the port of a role without the key ports.
 const DefaultPort = "http"
 
-// key is a key of a role, with what reads its value.
-type key struct {
-	name string
-	read func(r *roleReader, what string, value *yaml.Node)
-}
-
-// numberKey returns a key whose value is a whole number, or a word that stands for one.
-func numberKey(
-	name string, least, limit int, to func(r *roleReader) *int, words ...namedNumber,
-) key {
-	return key{name, func(r *roleReader, what string, v *yaml.Node) {
-		*to(r) = r.number(what, v, least, limit, words...)
-	}}
-}
-
-// valueKey returns a key whose value is read by a method of [errorList].
-func valueKey[T any](
-	name string, to func(r *roleReader) *T, read func(l *errorList, what string, v *yaml.Node) T,
-) key {
-	return key{name, func(r *roleReader, what string, v *yaml.Node) {
-		*to(r) = read(r.errorList, what, v)
-	}}
-}
-
-func durationKey(name string, least time.Duration, to func(r *roleReader) *time.Duration) key {
-	return key{name, func(r *roleReader, what string, v *yaml.Node) {
-		*to(r) = r.duration(what, v, least)
-	}}
-}
-
-// wordKey returns a key whose value is one of some words.
-func wordKey(name string, set func(r *roleReader, word string), words ...string) key {
-	return key{name, func(r *roleReader, what string, v *yaml.Node) { set(r, r.word(what, v, words...)) }}
-}
-
-// roleKeys are the keys of a role, in the order of docs/roles.md. It is a function, because a
-// variable would depend on itself.
-func roleKeys() []key { return append(placementKeys(), programKeys()...) }
-
-// placementKeys are the keys that place the instances of a role.
-func placementKeys() []key {
-	perGPU := namedNumber{"gpu", roles.PerGPU}
-	all := namedNumber{"all", roles.NodesAll}
-	return []key{
-		valueKey("name", func(r *roleReader) *string { return &r.def.Name }, (*errorList).name),
-		numberKey("nodes", 1, maxNodes, func(r *roleReader) *int { return &r.place.Nodes },
-			namedNumber{"rest", roles.NodesRest}, all, namedNumber{"head", roles.NodesHead}),
-		numberKey("group", 0, maxGroup, func(r *roleReader) *int { return &r.place.Group }),
-		valueKey("with", func(r *roleReader) *[]string { return &r.place.With }, (*errorList).nameList),
-		numberKey("per-node", 1, maxPerNode,
-			func(r *roleReader) *int { return &r.place.InstancesPerNode }, perGPU),
-		numberKey("nodes-per-instance", 1, maxNodes,
-			func(r *roleReader) *int { return &r.place.NodesPerInstance }, all),
-		numberKey("ranks-per-node", 1, maxPerNode, func(r *roleReader) *int {
-			r.place.HasRanks = true
-			return &r.place.RanksPerNode
-		}, perGPU),
-		numberKey("gpus", 0, maxGPUs, func(r *roleReader) *int { return &r.place.GPUs },
-			namedNumber{"shared", roles.GPUsShared}),
-		numberKey("segment", 1, maxNodes, func(r *roleReader) *int { return &r.place.Segment }),
-	}
-}
-
-// programKeys are the keys about the processes of a role, and about what follows from their ends.
-func programKeys() []key {
-	return []key{
-		valueKey("command", func(r *roleReader) *string { return &r.def.Program.Command },
-			(*errorList).filledText),
-		valueKey("follower-command",
-			func(r *roleReader) *string { return &r.def.Program.FollowerCommand }, (*errorList).filledText),
-		wordKey("framework",
-			func(r *roleReader, word string) { r.def.Program.Framework = word }, frameworks...),
-		{"env", (*roleReader).readEnv},
-		valueKey("step", func(r *roleReader) *string { return &r.def.Program.Step }, (*errorList).name),
-		{"ports", (*roleReader).readPorts},
-		wordKey("endpoints",
-			func(r *roleReader, word string) { r.def.Program.AllEndpoints = word == "all" }, "leader", "all"),
-		valueKey("after", func(r *roleReader) *[]string { return &r.def.After }, (*errorList).nameList),
-		valueKey("oneshot", func(r *roleReader) *bool { return &r.def.Oneshot }, (*errorList).boolean),
-		durationKey("timeout", time.Second,
-			func(r *roleReader) *time.Duration { return &r.def.Timeout }),
-		durationKey("hang-timeout", time.Second,
-			func(r *roleReader) *time.Duration { return &r.def.HangTimeout }),
-		{"ready", (*roleReader).readReady},
-		{"alive", (*roleReader).readAlive},
-		{"restarts", (*roleReader).readRestarts},
-		{"require", (*roleReader).readRequire},
-		valueKey("primary", func(r *roleReader) *bool { return &r.def.Primary }, (*errorList).boolean),
-		durationKey("grace", 0, func(r *roleReader) *time.Duration { return &r.def.Stop.Grace }),
-		wordKey("stop-signal",
-			func(r *roleReader, word string) { r.def.Stop.Signal = word }, stopSignals...),
-	}
-}
-
 // frameworks are the frameworks of which an instance can be a cluster.
 var frameworks = []string{"ray", "dask"}
 
 // stopSignals are the signals that can ask a role to stop.
 var stopSignals = []string{"TERM", "INT", "HUP", "QUIT", "USR1", "USR2", roles.StopSignalNone}
 
-// Keys returns the names of the keys of a role.
-func Keys() (names []string) {
-	for _, k := range roleKeys() {
-		names = append(names, k.name)
-	}
-	return names
+// Words that stand for numbers.
+var (
+	wordAll    = namedNumber{"all", roles.NodesAll}
+	wordPerGPU = namedNumber{"gpu", roles.PerGPU}
+)
+
+// key is a key of a mapping, with what reads its value. what names the key in messages.
+type key struct {
+	name string
+	read func(what string, value *yaml.Node)
+}
+
+// into returns a key whose value is read by a function.
+func into[T any](name string, to *T, read func(what string, value *yaml.Node) T) key {
+	return key{name, func(what string, value *yaml.Node) { *to = read(what, value) }}
 }
 
 // roleReader reads one role.
@@ -141,45 +57,74 @@ type roleReader struct {
 	owner string                // the role's name for messages, or its position
 }
 
-// readRole reads one item of the list. It returns nil after it has refused an item that is not a
-// mapping.
-func (l *errorList) readRole(owner string, node *yaml.Node) *roleReader {
-	fields := l.readFields(owner, `{name: judge, nodes: 2, command: …}`, node)
-	if resolveAlias(node).Kind != yaml.MappingNode {
-		return nil
+// keys are the keys of a role, in the order of docs/roles.md.
+func (r *roleReader) keys() []key {
+	def, place, program, second := &r.def, r.place, &r.def.Program, r.duration(time.Second)
+	return []key{
+		into("name", &def.Name, r.name),
+		into("nodes", &place.Nodes, r.number(1, maxNodes,
+			namedNumber{"rest", roles.NodesRest}, wordAll, namedNumber{"head", roles.NodesHead})),
+		into("group", &place.Group, r.number(0, maxGroup)),
+		into("with", &place.With, r.nameList),
+		into("per-node", &place.InstancesPerNode, r.number(1, maxPerNode, wordPerGPU)),
+		into("nodes-per-instance", &place.NodesPerInstance, r.number(1, maxNodes, wordAll)),
+		into("ranks-per-node", &place.RanksPerNode, r.number(1, maxPerNode, wordPerGPU)),
+		into("gpus", &place.GPUs, r.number(0, maxGPUs, namedNumber{"shared", roles.GPUsShared})),
+		into("segment", &place.Segment, r.number(1, maxNodes)),
+		into("command", &program.Command, r.filledText),
+		into("follower-command", &program.FollowerCommand, r.filledText),
+		into("framework", &program.Framework, r.word(frameworks...)),
+		{"env", r.readEnv},
+		into("step", &program.Step, r.name),
+		{"ports", r.readPorts},
+		into("endpoints", &program.AllEndpoints, func(what string, value *yaml.Node) bool {
+			return r.word("leader", "all")(what, value) == "all"
+		}),
+		into("after", &def.After, r.nameList),
+		into("oneshot", &def.Oneshot, r.boolean),
+		into("timeout", &def.Timeout, second),
+		into("hang-timeout", &def.HangTimeout, second),
+		{"ready", r.probe("timeout", &def.Ready.Probe, &def.Ready.Timeout)},
+		{"alive", r.probe("after", &def.Alive.Probe, &def.Alive.After)},
+		{"restarts", r.readRestarts},
+		{"require", r.readRequire},
+		into("primary", &def.Primary, r.boolean),
+		into("grace", &def.Stop.Grace, r.duration(0)),
+		into("stop-signal", &def.Stop.Signal, r.word(stopSignals...)),
 	}
-	r := &roleReader{errorList: l, given: make(map[string]*yaml.Node), owner: owner}
-	r.def, r.place = newDefinition(), &r.def.Placement
-	r.def.Line = node.Line
-	hasName := func(f field) bool { return f.key.Value == "name" && isName(f.value.Value) }
-	if named := slices.IndexFunc(fields, hasName); named >= 0 {
-		r.owner = "role " + fields[named].value.Value
+}
+
+// Keys returns the names of the keys of a role.
+func Keys() []string { return keyNames(newReader(&errorList{}, "").keys()) }
+
+func keyNames(keys []key) (names []string) {
+	for _, k := range keys {
+		names = append(names, k.name)
 	}
-	known := roleKeys()
+	return names
+}
+
+// readKeys reads the fields of a mapping, and returns those that are given.
+func (l *errorList) readKeys(what string, fields []field, keys ...key) map[string]*yaml.Node {
+	given := make(map[string]*yaml.Node)
 	for _, f := range fields {
-		at := slices.IndexFunc(known, func(k key) bool { return k.name == f.key.Value })
+		name := f.key.Value
+		at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 		if at < 0 {
-			r.refuse(f.key, "%s: there is no key %s%s",
-				r.owner, show(f.key), r.suggestKey(f.key.Value, Keys()))
+			names := keyNames(keys)
+			l.refuse(f.key, "%s: there is no key %s%s", what, show(f.key),
+				cmp.Or(suggestNearest(name, names), "; the keys are "+strings.Join(names, ", ")))
 			continue
 		}
-		r.given[f.key.Value] = f.key
-		known[at].read(r, r.owner+": "+f.key.Value, f.value)
+		given[name] = f.key
+		keys[at].read(what+": "+name, f.value)
 	}
-	return r
+	return given
 }
 
-// suggestKey returns a clause with the nearest key, or with all keys if none is near.
-func (l *errorList) suggestKey(word string, known []string) string {
-	if nearest := suggestNearest(word, known); nearest != "" {
-		return nearest
-	}
-	return "; the keys are " + strings.Join(known, ", ")
-}
-
-// newDefinition returns a role with the defaults that do not depend on its other keys.
-func newDefinition() roles.Definition {
-	return roles.Definition{
+// newReader returns a reader of a role with the defaults that do not depend on its other keys.
+func newReader(l *errorList, owner string) *roleReader {
+	r := &roleReader{errorList: l, owner: owner, def: roles.Definition{
 		Placement: roles.Placement{InstancesPerNode: 1, NodesPerInstance: 1, RanksPerNode: 1},
 		Program:   roles.Program{Ports: []roles.PortRequest{{Name: DefaultPort, Count: 1}}},
 		Ready:     roles.ReadyProbe{Timeout: roles.DefaultReadyTimeout},
@@ -190,7 +135,26 @@ func newDefinition() roles.Definition {
 		},
 		Required: roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
 		Stop:     roles.StopPolicy{Grace: roles.DefaultGrace, Signal: "TERM"},
+	}}
+	r.place = &r.def.Placement
+	return r
+}
+
+// readRole reads one item of the list. It returns nil after it has refused an item that is not a
+// mapping.
+func (l *errorList) readRole(owner string, node *yaml.Node) *roleReader {
+	fields := l.readFields(owner, `{name: judge, nodes: 2, command: …}`, node)
+	if resolveAlias(node).Kind != yaml.MappingNode {
+		return nil
 	}
+	r := newReader(l, owner)
+	r.def.Line = node.Line
+	hasName := func(f field) bool { return f.key.Value == "name" && isName(f.value.Value) }
+	if named := slices.IndexFunc(fields, hasName); named >= 0 {
+		r.owner = "role " + fields[named].value.Value
+	}
+	r.given = l.readKeys(r.owner, fields, r.keys()...)
+	return r
 }
 
 func (r *roleReader) readEnv(what string, value *yaml.Node) {
@@ -208,110 +172,74 @@ func (r *roleReader) readEnv(what string, value *yaml.Node) {
 }
 
 func (r *roleReader) readPorts(what string, value *yaml.Node) {
-	fields := r.readFields(what, "{http: auto}", value)
-	if fields != nil || value.Kind == yaml.MappingNode {
-		r.def.Program.Ports = nil
-	}
-	if value.Kind == yaml.MappingNode && len(fields) == 0 {
-		r.refuse(value, "%s is empty: give at least one port, or omit the key for %s: auto",
-			what, DefaultPort)
-	}
-	for _, f := range fields {
+	ports := &r.def.Program.Ports
+	*ports = nil
+	for _, f := range r.readFields(what, "{http: auto}", value) {
 		request := roles.PortRequest{Name: r.name(what, f.key), Count: 1}
 		if portName := what + ": " + f.key.Value; f.value.Kind == yaml.MappingNode {
-			request.Count = r.readPortCount(portName, f.value)
+			r.readMapping(portName, f.value, "count", "a number, auto or {count: N}",
+				into("count", &request.Count, r.number(1, roles.BlockSize)))
 		} else {
-			request.Number = r.number(portName, f.value, 1, 65535,
-				namedNumber{"auto", 0}, namedNumber{"{count: N}", 0})
+			request.Number = r.number(1, 65535,
+				namedNumber{"auto", 0}, namedNumber{"{count: N}", 0})(portName, f.value)
 		}
-		r.def.Program.Ports = append(r.def.Program.Ports, request)
+		*ports = append(*ports, request)
+	}
+	if value.Kind == yaml.MappingNode && len(*ports) == 0 {
+		r.refuse(value, "%s is empty: give at least one port, or omit the key for %s: auto", what, DefaultPort)
 	}
 }
 
-// subKeys are the keys of a mapping within a role, each with what reads its value.
-type subKeys map[string]func(what string, value *yaml.Node)
-
-// readMapping reads the keys of a mapping, of which required must be given, with a value such as the
-// example. accepted lists the keys for messages.
+// readMapping reads the keys of a mapping, of which one may be required, with a value such as the
+// example.
 func (r *roleReader) readMapping(
-	what string, value *yaml.Node, keys subKeys, accepted, required, example string,
-) {
-	isGiven := false
-	for _, f := range r.readFields(what, example, value) {
-		read, known := keys[f.key.Value]
-		if !known {
-			r.refuse(f.key, "%s: there is no key %s: give %s", what, show(f.key), accepted)
-			continue
-		}
-		isGiven = isGiven || f.key.Value == required
-		read(what+": "+f.key.Value, f.value)
-	}
-	if required != "" && !isGiven {
+	what string, value *yaml.Node, required, example string, keys ...key,
+) map[string]*yaml.Node {
+	given := r.readKeys(what, r.readFields(what, example, value), keys...)
+	if required != "" && given[required] == nil {
 		r.refuse(value, "%s has no %s: give %s", what, required, example)
 	}
+	return given
 }
 
-func (r *roleReader) readPortCount(what string, value *yaml.Node) (count int) {
-	r.readMapping(what, value, subKeys{
-		"count": func(what string, v *yaml.Node) { count = r.number(what, v, 1, roles.BlockSize) },
-	}, "{count: N}", "count", "a number, auto or {count: N}")
-	return max(1, count)
-}
-
-func (r *roleReader) readReady(what string, value *yaml.Node) {
-	r.readProbe(what, "timeout", value, &r.def.Ready.Probe, &r.def.Ready.Timeout)
-}
-
-func (r *roleReader) readAlive(what string, value *yaml.Node) {
-	r.readProbe(what, "after", value, &r.def.Alive.Probe, &r.def.Alive.After)
-}
-
-// readProbe reads a probe, or a mapping of a probe and a duration.
-func (r *roleReader) readProbe(
-	what, limitKey string, value *yaml.Node, probe *string, limit *time.Duration,
-) {
-	if value.Kind != yaml.MappingNode {
-		*probe = r.filledText(what, value)
-		return
+// probe returns what reads a probe, or a mapping of a probe and a duration.
+func (r *roleReader) probe(limitKey string, probe *string, limit *time.Duration) func(string, *yaml.Node) {
+	return func(what string, value *yaml.Node) {
+		if value.Kind != yaml.MappingNode {
+			*probe = r.filledText(what, value)
+			return
+		}
+		r.readMapping(what, value, "probe", `for example {probe: "tcp:$BRINGUPD_PORT"}`,
+			into("probe", probe, r.filledText), into(limitKey, limit, r.duration(time.Second)))
 	}
-	r.readMapping(what, value, subKeys{
-		"probe":  func(what string, v *yaml.Node) { *probe = r.filledText(what, v) },
-		limitKey: func(what string, v *yaml.Node) { *limit = r.duration(what, v, time.Second) },
-	}, "probe and "+limitKey, "probe", `for example {probe: "tcp:$BRINGUPD_PORT"}`)
 }
 
 func (r *roleReader) readRestarts(what string, value *yaml.Node) {
 	policy := &r.def.Restarts
+	restarts := into("max", &policy.Max, r.number(0, maxRestarts))
 	hasWindow := false
 	if value.Kind != yaml.MappingNode {
-		policy.Max = r.number(what, value, 0, maxRestarts)
+		restarts.read(what, value)
 	} else {
-		r.readMapping(what, value, subKeys{
-			"max": func(what string, v *yaml.Node) { policy.Max = r.number(what, v, 0, maxRestarts) },
-			"window": func(what string, v *yaml.Node) {
-				policy.Window, hasWindow = r.duration(what, v, time.Second), true
-			},
-			"backoff": func(what string, v *yaml.Node) {
+		given := r.readMapping(what, value, "max", "the number of restarts, for example {max: 3}",
+			restarts, into("window", &policy.Window, r.duration(time.Second)),
+			key{"backoff", func(what string, v *yaml.Node) {
 				policy.MinBackoff, policy.MaxBackoff = r.interval(what, v, time.Millisecond)
-			},
-		}, "max, window and backoff", "max", "the number of restarts, for example {max: 3}")
+			}})
+		hasWindow = given["window"] != nil
 	}
 	r.checkRestartWindow(what, value, hasWindow)
 }
 
 func (r *roleReader) readRequire(what string, value *yaml.Node) {
 	required := &r.def.Required
-	quorum := func(what string, v *yaml.Node) roles.Quorum {
-		return roles.Quorum(r.number(what, v, 0, maxInstances,
-			namedNumber{"all", int(roles.QuorumAll)}, namedNumber{"any", 1}))
-	}
+	number := r.number(0, maxInstances,
+		namedNumber{"all", int(roles.QuorumAll)}, namedNumber{"any", 1})
+	quorum := func(what string, v *yaml.Node) roles.Quorum { return roles.Quorum(number(what, v)) }
 	if value.Kind != yaml.MappingNode {
 		required.Start = quorum(what, value)
 		required.Run = required.Start
 		return
 	}
-	r.readMapping(what, value, subKeys{
-		"start": func(what string, v *yaml.Node) { required.Start = quorum(what, v) },
-		"run":   func(what string, v *yaml.Node) { required.Run = quorum(what, v) },
-	}, "start and run", "", "")
+	r.readMapping(what, value, "", "", into("start", &required.Start, quorum), into("run", &required.Run, quorum))
 }

@@ -78,11 +78,11 @@ func ParseSpares(node *yaml.Node) (roles.Spares, error) {
 	switch {
 	case isNull(node):
 	case node.Kind != yaml.MappingNode:
-		spares[0] = list.number(SparesKey, node, 0, maxNodes)
+		spares[0] = list.number(0, maxNodes)(SparesKey, node)
 	default:
 		for _, f := range list.readFields(SparesKey, "", node) {
-			group := list.number(SparesKey+": group", f.key, 0, maxGroup)
-			spares[group] = list.number(fmt.Sprintf("%s: group %d", SparesKey, group), f.value, 0, maxNodes)
+			group := list.number(0, maxGroup)(SparesKey+": group", f.key)
+			spares[group] = list.number(0, maxNodes)(fmt.Sprintf("%s: group %d", SparesKey, group), f.value)
 		}
 	}
 	return spares, list.err()

@@ -52,40 +52,41 @@ func suggestNearest(word string, known []string) string {
 	return ""
 }
 
-// word returns one of the accepted words. It returns an empty string after it has refused another.
-func (l *errorList) word(what string, node *yaml.Node, accepted ...string) string {
-	if node.Kind == yaml.ScalarNode && slices.Contains(accepted, node.Value) {
-		return node.Value
-	}
-	l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
-	return ""
-}
-
-// number returns a whole number, or the number that a word stands for. It returns least after it
-// has refused another value.
-func (l *errorList) number(what string, node *yaml.Node, least, limit int, words ...namedNumber) int {
-	accepted := []string{fmt.Sprintf("a whole number from %d to %d", least, limit)}
-	if node.Kind == yaml.ScalarNode {
-		if n, err := strconv.Atoi(node.Value); err == nil && n >= least && n <= limit {
-			return n
+// word returns what reads one of the accepted words. It reads an empty string after it has refused
+// another.
+func (l *errorList) word(accepted ...string) func(what string, node *yaml.Node) string {
+	return func(what string, node *yaml.Node) string {
+		if node.Kind == yaml.ScalarNode && slices.Contains(accepted, node.Value) {
+			return node.Value
 		}
-		for _, w := range words {
-			if node.Value == w.word {
-				return w.number
-			}
-		}
+		l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
+		return ""
 	}
-	for _, w := range words {
-		accepted = append(accepted, w.word)
-	}
-	l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
-	return least
 }
 
 // namedNumber is a word that stands for a number.
 type namedNumber struct {
 	word   string
 	number int
+}
+
+// number returns what reads a whole number, or the number that a word stands for. It reads least
+// after it has refused another value.
+func (l *errorList) number(least, limit int, words ...namedNumber) func(what string, node *yaml.Node) int {
+	return func(what string, node *yaml.Node) int {
+		if n, err := strconv.Atoi(node.Value); err == nil && n >= least && n <= limit {
+			return n
+		}
+		accepted := []string{fmt.Sprintf("a whole number from %d to %d", least, limit)}
+		for _, w := range words {
+			if node.Value == w.word {
+				return w.number
+			}
+			accepted = append(accepted, w.word)
+		}
+		l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
+		return least
+	}
 }
 
 // joinOr returns "a, b or c".
@@ -145,53 +146,40 @@ func (l *errorList) nameList(what string, node *yaml.Node) []string {
 
 // boolean returns true or false.
 func (l *errorList) boolean(what string, node *yaml.Node) bool {
-	return l.word(what, node, "true", "false") == "true"
+	return l.word("true", "false")(what, node) == "true"
 }
 
-// duration returns a duration with a unit, of at least the given one.
-func (l *errorList) duration(what string, node *yaml.Node, least time.Duration) time.Duration {
-	if node.Kind == yaml.ScalarNode {
-		if d, err := parseDuration(node.Value, least); err == nil {
+// duration returns what reads a duration with a unit, of at least the given one.
+func (l *errorList) duration(least time.Duration) func(what string, node *yaml.Node) time.Duration {
+	return func(what string, node *yaml.Node) time.Duration {
+		if d, ok := parseDuration(node.Value, least); ok {
 			return d
 		}
+		rule := "a number with a unit, such as 90s, 5m or 1h"
+		if least > 0 {
+			rule += ", of at least " + textutil.FlagDuration(least)
+		}
+		l.refuse(node, "%s is %s: give %s", what, show(node), rule)
+		return max(least, time.Second)
 	}
-	l.refuse(node, "%s is %s: give %s", what, show(node), durationRule(least))
-	return max(least, time.Second)
 }
 
-// durationRule describes the durations that parseDuration accepts.
-func durationRule(least time.Duration) string {
-	rule := "a number with a unit, such as 90s, 5m or 1h"
-	if least > 0 {
-		rule += ", of at least " + textutil.FlagDuration(least)
-	}
-	return rule
-}
-
-func parseDuration(text string, least time.Duration) (time.Duration, error) {
+func parseDuration(text string, least time.Duration) (d time.Duration, ok bool) {
 	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, err
-	}
-	if d < least || d > maxDuration {
-		return 0, fmt.Errorf("%v is not from %v to %v", d, least, maxDuration)
-	}
-	return d, nil
+	return d, err == nil && d >= least && d <= maxDuration
 }
 
 // interval returns the ends of an interval of durations, such as 1s..30s, or the same duration
 // twice.
 func (l *errorList) interval(what string, node *yaml.Node, least time.Duration) (from, to time.Duration) {
-	if node.Kind == yaml.ScalarNode {
-		first, second, isInterval := strings.Cut(node.Value, "..")
-		if !isInterval {
-			second = first
-		}
-		from, err1 := parseDuration(first, least)
-		to, err2 := parseDuration(second, least)
-		if err1 == nil && err2 == nil && from <= to {
-			return from, to
-		}
+	first, second, isInterval := strings.Cut(node.Value, "..")
+	if !isInterval {
+		second = first
+	}
+	from, isFirst := parseDuration(first, least)
+	to, isSecond := parseDuration(second, least)
+	if isFirst && isSecond && from <= to {
+		return from, to
 	}
 	l.refuse(node, "%s is %s: give the first and the longest pause, such as 1s..30s", what, show(node))
 	return least, least
