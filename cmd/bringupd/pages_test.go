@@ -153,7 +153,7 @@ func TestFlagsInPages(t *testing.T) {
 	// Slurm's flags.
 	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " +
 		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
-		"ntasks cpu-bind gpu-bind mem-bind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
+		"ntasks cpu-bind gpu-bind mem-bind membind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers' flags
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
