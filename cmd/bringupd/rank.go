@@ -21,9 +21,8 @@ import (
 // rankCmd is one execution of bringupd rank.
 type rankCmd struct {
 	*invocation
-	variables     []string
-	resources     affinity.ResourceKinds
-	allowLauncher bool
+	variables []string
+	resources affinity.ResourceKinds
 }
 
 // rankCommand returns the subcommand for a rank that a launcher has started. The process becomes
@@ -35,8 +34,6 @@ func (inv *invocation) rankCommand() *cli.Command {
 			"environment variable of the rank; overrides all others except BRINGUPD_…; an empty value "+
 				"removes it (repeatable)").WithoutVariable(),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
-		config.NewSwitch("allow-launcher", &b.allowLauncher,
-			"accept torchrun or a similar program, which starts processes only on its own node, as the app"),
 	)
 	own = append(own, removedSettings("rank")...)
 	return inv.completeCommand(cli.Command{
@@ -61,7 +58,7 @@ func (b *rankCmd) becomeRank([]string) error {
 	if err != nil {
 		return err
 	}
-	if rank.RankCount > 1 && !b.allowLauncher {
+	if rank.RankCount > 1 {
 		if err := ranks.CheckCommand(b.driver, rank.NodeCount, true); err != nil {
 			return usageErrorf("%v", err)
 		}

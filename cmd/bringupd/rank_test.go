@@ -63,7 +63,7 @@ func TestRankRefused(t *testing.T) {
 		{"without an app", task, []string{"rank"}, 64, "after --"},
 		{"an app that is not after --", task, []string{"rank", "true"}, 64, "has no arguments"},
 		{"torchrun in every rank", task, []string{"rank", "--", "torchrun", "train.py"}, 64, "cannot run torchrun in each rank"},
-		{"torchrun, which is allowed", task, []string{"rank", "--allow-launcher", "--", "/no-such/torchrun", "train.py"}, 127, "cannot start rank 1"},
+		{"the removed permission of torchrun", task, []string{"rank", "--allow-launcher", "--", "torchrun", "train.py"}, 64, "a command of sh -c is not checked"},
 		{"an app that does not exist", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
 		{"a GPU that does not exist", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},

@@ -75,7 +75,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"no worker of Dask's", append([]string{"--framework=dask", "--dask-worker-args=--nworkers=0"}, rank0...), []string{"cannot pass --nworkers=0 to dask worker"}},
 		{"our own flag of dask scheduler", append([]string{"--framework=dask", "--dask-scheduler-args=--jupyter"}, rank0...), []string{"cannot pass --jupyter to dask scheduler"}},
 		{"torchrun as the driver of two nodes", append(append([]string{}, rank0...), "--", "torchrun", "--nproc-per-node=4", "train.py"), []string{"cannot run torchrun as the driver of 2 nodes", "bringupd --ranks-per-node=4 -- python train.py"}},
-		{"torchrun in every rank", append(append([]string{"--ranks-per-node=4"}, rank0...), "--", "python", "-m", "torch.distributed.run", "train.py"), []string{"cannot run python -m torch.distributed.run in each rank", "--allow-launcher"}},
+		{"torchrun in every rank", append(append([]string{"--ranks-per-node=4"}, rank0...), "--", "python", "-m", "torch.distributed.run", "train.py"), []string{"cannot run python -m torch.distributed.run in each rank", "sh -c"}},
 		{"unknown mode of the checks", []string{"--gpu-check=requier"}, []string{"cannot use --gpu-check=requier: give one of off, auto, require, strict; did you mean require?"}},
 		{"a check without an effect", []string{"--check=gpu.busy"}, []string{"cannot use --check=gpu.busy: give ID=fail, ID=warn or ID=off", "bringupd check"}},
 		{"a check of an unknown effect", []string{"--check=gpu.busy=ignore"}, []string{"cannot use --check=gpu.busy=ignore: give gpu.busy=fail, gpu.busy=warn or gpu.busy=off"}},

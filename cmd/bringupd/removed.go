@@ -66,6 +66,7 @@ var removals = []removal{
 	{"run", "ray-tuning", "WORD", "your own RAY_ variables have precedence"},
 	{"run", "merge-identical", "", "--output=rank0 prints the lines of one rank"},
 	{"run rank", "bind-strict", "", "--bind with a list of kinds is strict, and auto is not"},
+	{"run rank", "allow-launcher", "", "a command of sh -c is not checked"},
 	{"run rank", "nvml", "FILE", "put its directory into LD_LIBRARY_PATH"},
 	{"run", "xid-policy", "FILE", "--check=ID=WORD sets the severity of checks"},
 	{"run", "hang-signs", "WORD", "steps count once there is one, and before that CPU time and output"},

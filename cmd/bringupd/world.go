@@ -37,9 +37,6 @@ func (o *options) rankSettings() config.List {
 		config.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32,
 			"maximum number of ranks per node, including those that MPI programs spawn or the driver's "+
 				"mpirun starts (default: one per GPU, or one per core without GPUs)"),
-		config.NewSwitch("allow-launcher", &w.AllowLauncher,
-			"accept torchrun or a similar program, which starts processes only on its own node, as the "+
-				"driver or the program of ranks"),
 		pmixSetting(&w.PMIx),
 	)
 }

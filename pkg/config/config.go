@@ -166,7 +166,7 @@ func (c *Config) validateLauncher() error {
 	nodes, w := c.Team.ForSize(c.Identity.Size).Max, c.World
 	err := ranks.CheckCommand(c.Driver, nodes, w.IsRequested())
 	one := w.Total == 1 || w.PerNode == "1" || !w.IsRequested()
-	if err == nil || w.AllowLauncher || nodes == 1 && one {
+	if err == nil || nodes == 1 && one {
 		return nil
 	}
 	if !w.IsRequested() && (c.Framework.HasServices() || c.Sandbox.Command != "" || c.Sandbox.Step) {

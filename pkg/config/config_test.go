@@ -39,10 +39,9 @@ func TestValidate(t *testing.T) {
 		{"a negative grace", func(c *Config) { c.Times.DriverGrace = -1 }, "--driver-grace"},
 		{"the longest grace", func(c *Config) { c.Times.DriverGrace = time.Hour }, ""},
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
-		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "--allow-launcher"},
+		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "as the driver of 4 nodes"},
 		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
 		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, membership.NodeRange{Min: 1, Max: 1} }, ""},
-		{"torchrun, which is allowed", func(c *Config) { c.Driver, c.World.AllowLauncher = torchrun, true }, ""},
 		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
 		{"torchrun that knows the other nodes", func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
@@ -55,10 +54,6 @@ func TestValidate(t *testing.T) {
 			c.World.Hang = time.Minute
 		}, "--hang-timeout: give hang-timeout to a role"},
 		{"torchrun in the ranks of a role", role("torchrun train.py", 2), "run role train (line 3): torchrun in each rank"},
-		{"torchrun in the ranks of a role, which is allowed", func(c *Config) {
-			role("torchrun train.py", 2)(c)
-			c.World.AllowLauncher = true
-		}, ""},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
 		{"spares of roles", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 3, Max: 4} }, ""},

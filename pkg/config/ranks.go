@@ -14,8 +14,6 @@ import (
 // means that there are none.
 type RankOptions struct {
 	ranks.LayoutRequest
-	// AllowLauncher allows a driver or rank program that is itself a launcher for one node.
-	AllowLauncher bool
 	// Env are additional variables of the ranks, as NAME=VALUE.
 	Env  []string
 	Bind affinity.ResourceKinds // to which each rank is bound

@@ -170,7 +170,7 @@ func (c *Config) validateRankProgram(d roles.Definition) error {
 		return err
 	}
 	isSingle := d.Placement.RanksPerNode == 1 && d.Placement.NodesPerInstance == 1
-	if isSingle || c.World.AllowLauncher {
+	if isSingle {
 		return nil
 	}
 	return ranks.CheckCommand(words, 0, true)

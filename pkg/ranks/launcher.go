@@ -1,96 +1,73 @@
 package ranks
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// nodeLaunchers are programs that start the processes of one node, by the names of their commands
-// and Python modules. Without flags that name the other nodes, each makes a separate world.
+// nodeLaunchers are programs that start the processes of one node. Without flags that name the other
+// nodes, each makes a separate world.
 var nodeLaunchers = []struct {
-	command string   // first word of the command line
-	module  string   // module of an equivalent python -m MODULE; empty if there is none
-	verb    string   // second word of the command line; empty for any
-	needs   []string // flags of which one is required to make it a launcher; empty if it always is one
+	command string   // first words of the command line; those of a Python module begin with -m
 	spans   []string // flags that name other nodes
-	count   []string // flags for the number of processes per node
+	count   string   // flag for the number of processes per node
 }{
-	{
-		command: "torchrun", module: "torch.distributed.run", spans: torchSpans, count: torchCounts,
-	}, {
-		command: "torch_distributed_launch", module: "torch.distributed.launch", spans: torchSpans, count: torchCounts,
-	}, {
-		command: "ft_launcher", module: "nvidia_resiliency_ext.fault_tolerance.launcher", spans: torchSpans,
-		count: torchCounts,
-	}, {
-		command: "accelerate", module: "accelerate.commands.accelerate_cli", verb: "launch",
-		spans: accelerateSpans, count: accelerateCounts,
-	}, {
-		command: "accelerate-launch", module: "accelerate.commands.launch",
-		spans: accelerateSpans, count: accelerateCounts,
-	}, {
-		command: "rrun", needs: []string{"n", "nranks"}, spans: []string{"slurm"}, count: []string{"n", "nranks"},
-	},
+	{"torchrun", torchSpans, torchCount},
+	{"-m torch.distributed.run", torchSpans, torchCount},
+	{"-m torch.distributed.launch", torchSpans, torchCount},
+	{"ft_launcher", torchSpans, torchCount},
+	{"-m nvidia_resiliency_ext.fault_tolerance.launcher", torchSpans, torchCount},
+	{"accelerate launch", accelerateSpans, accelerateCount},
+	{"accelerate-launch", accelerateSpans, accelerateCount},
+	{"-m accelerate.commands.launch", accelerateSpans, accelerateCount},
 }
 
 // Flags of Hugging Face's accelerate launch.
-var (
-	accelerateSpans  = []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}
-	accelerateCounts = []string{"num-processes"}
-)
+var accelerateSpans = []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}
+
+const accelerateCount = "num-processes"
 
 // Flags of PyTorch's torch/distributed/run.py, which accepts - and _ alike.
-var (
-	torchSpans = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf",
-		"master-addr"}
-	torchCounts = []string{"nproc-per-node"}
-)
+var torchSpans = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf",
+	"master-addr"}
 
-// NodeLauncher is a command that starts the processes of one node alone.
-type NodeLauncher struct {
-	Name    string // common name, such as "torchrun"
-	PerNode string // requested number of processes; empty if not set
-	Program string // command that each of its processes runs; empty if unknown
+const torchCount = "nproc-per-node"
+
+// nodeLauncher is a command that starts the processes of one node alone.
+type nodeLauncher struct {
+	name    string // common name, such as "torchrun"
+	perNode string // requested number of processes; empty if not set
+	program string // command that each of its processes runs; empty if unknown
 }
 
-// FindNodeLauncher reports whether a command is a launcher that starts the processes of its own
-// node only. It returns false if the command has flags for several nodes.
-func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
+// findNodeLauncher reports whether a command is a launcher that starts the processes of its own node
+// only. It returns false if the command has flags for several nodes.
+func findNodeLauncher(argv []string) (nodeLauncher, bool) {
 	argv = stripWrapper(argv)
 	if len(argv) == 0 {
-		return NodeLauncher{}, false
+		return nodeLauncher{}, false
 	}
-	name, args := filepath.Base(argv[0]), argv[1:]
-	module, moduleArgs := pythonModule(argv)
+	interpreter, name := "", filepath.Base(argv[0])
+	words := append([]string{name}, argv[1:]...)
+	if at := moduleFlag(argv); strings.HasPrefix(name, "python") && at > 0 {
+		interpreter, words = name+" ", argv[at:]
+	}
 	for _, l := range nodeLaunchers {
-		// Compare the command, or the Python module, and the second word.
-		found := NodeLauncher{Name: name}
-		switch {
-		case module != "" && module == l.module:
-			found.Name, args = name+" -m "+module, moduleArgs
-		case name != l.command:
+		command := strings.Fields(l.command)
+		if len(words) < len(command) || !slices.Equal(words[:len(command)], command) {
 			continue
 		}
-		if l.verb != "" {
-			if len(args) == 0 || args[0] != l.verb {
-				continue
-			}
-			found.Name, args = found.Name+" "+l.verb, args[1:]
+		own, program := splitProgram(words[len(command):])
+		if _, spans := flagValue(own, l.spans...); spans {
+			return nodeLauncher{}, false
 		}
-		// The command is this launcher. Inspect its flags.
-		own, program := splitProgram(args)
-		if _, isSet := flagValue(own, l.spans); isSet {
-			return NodeLauncher{}, false
-		}
-		found.Program = program
-		if found.PerNode, _ = flagValue(own, l.count); found.PerNode == "" && len(l.needs) > 0 {
-			continue
-		}
-		return found, true
+		perNode, _ := flagValue(own, l.count)
+		return nodeLauncher{interpreter + l.command, perNode, program}, true
 	}
-	return NodeLauncher{}, false
+	return nodeLauncher{}, false
 }
 
 // stripWrapper returns a command without a preceding env or uv run.
@@ -108,19 +85,17 @@ func stripWrapper(argv []string) []string {
 	return argv
 }
 
-func pythonModule(argv []string) (module string, args []string) {
-	if !strings.HasPrefix(filepath.Base(argv[0]), "python") {
-		return "", nil
-	}
-	for at := 1; at+1 < len(argv) && strings.HasPrefix(argv[at], "-"); at++ {
+// moduleFlag returns the position of Python's flag -m; 0 if it runs a script.
+func moduleFlag(argv []string) int {
+	for at := 1; at < len(argv) && strings.HasPrefix(argv[at], "-"); at++ {
 		switch argv[at] {
 		case "-m":
-			return argv[at+1], argv[at+2:]
+			return at
 		case "-X", "-W":
 			at++
 		}
 	}
-	return "", nil
+	return 0
 }
 
 // splitProgram splits the arguments of a launcher before its program. The program begins at a
@@ -144,7 +119,7 @@ func splitProgram(args []string) (own []string, program string) {
 // flagValue returns the value of the first argument that is one of the flags in names. The value
 // follows after = or as the next argument. A node count of 1 or 1:1 is ignored, as if the flag were
 // absent.
-func flagValue(args, names []string) (value string, isSet bool) {
+func flagValue(args []string, names ...string) (value string, isSet bool) {
 	for at, arg := range args {
 		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		name = strings.ReplaceAll(name, "_", "-")
@@ -166,38 +141,24 @@ func flagValue(args, names []string) (value string, isSet bool) {
 // work: it is a launcher of one node's processes, and runs on several nodes or in several ranks. If
 // ranked is set, every rank runs the command; otherwise the head of these nodes does.
 func CheckCommand(argv []string, nodes int, ranked bool) error {
-	l, is := FindNodeLauncher(argv)
+	l, is := findNodeLauncher(argv)
 	if !is {
 		return nil
 	}
-	program, perNode := l.Program, l.PerNode
-	if program == "" {
-		program = "…"
-	}
-	if perNode == "" {
-		perNode = "N"
-	}
-	// Suggest corrections.
-	fix := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
-		"--ranks-per-node=%s -- %s", perNode, program)
-	if l.Name != "rrun" {
-		fix += "; or run it once per node with its multi-node flags: bringupd --ranks-per-node=1 -- sh -c " +
-			`'exec ` + l.Name + spanningFlags(l.Name) + ` …'`
-	}
-	fix += "; or give --allow-launcher to run it unchanged"
-	if ranked {
-		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
-			"would be a separate world; %s", l.Name, fix)
-	}
-	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
-		"and the other nodes would be idle; %s", l.Name, nodes, fix)
-}
-
-func spanningFlags(name string) string {
-	if strings.Contains(name, "accelerate") {
-		return " --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
+	flags := "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR " +
+		"--master_port=$MASTER_PORT" // PyTorch accepts - in these names since 2.0 only
+	if strings.Contains(l.name, "accelerate") {
+		flags = "--num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
 			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT"
 	}
-	// PyTorch accepts - in these names since 2.0 only.
-	return ` --nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT`
+	fix := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
+		"--ranks-per-node=%s -- %s; or run it once per node with its multi-node flags: bringupd "+
+		"--ranks-per-node=1 -- sh -c 'exec %s %s …'; a command of sh -c is not checked",
+		cmp.Or(l.perNode, "N"), cmp.Or(l.program, "…"), l.name, flags)
+	if ranked {
+		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
+			"would be a separate world; %s", l.name, fix)
+	}
+	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
+		"and the other nodes would be idle; %s", l.name, nodes, fix)
 }
