@@ -23,15 +23,25 @@ func ReservePort(port int) (socket, bound int, err error) {
 // ReserveSharedPort reserves a free port of the loopback address at which processes of this user can
 // listen if their sockets permit others (SO_REUSEPORT). The kernel refuses it to other users.
 func ReserveSharedPort() (socket, bound int, err error) {
-	loopback := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
-	socket, bound, err = bindSocket(loopback, func(socket int, address unix.Sockaddr) error {
-		// Without SO_REUSEADDR, so that a socket of another user that has it cannot be bound either.
-		if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+	// Without SO_REUSEADDR, so that a socket of another user that has it cannot be bound either.
+	return reserveWith(unix.SO_REUSEPORT, [4]byte{127, 0, 0, 1})
+}
+
+// ReserveServerPort reserves a free port at which a program that sets SO_REUSEADDR, as most servers
+// do, can listen meanwhile.
+func ReserveServerPort() (socket, bound int, err error) {
+	return reserveWith(unix.SO_REUSEADDR, [4]byte{})
+}
+
+// reserveWith reserves a free port of an address by a socket with an option that permits others.
+func reserveWith(option int, address [4]byte) (socket, bound int, err error) {
+	bind := func(socket int, address unix.Sockaddr) error {
+		if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, option, 1); err != nil {
 			return err
 		}
 		return unix.Bind(socket, address)
-	})
-	if err != nil {
+	}
+	if socket, bound, err = bindSocket(&unix.SockaddrInet4{Addr: address}, bind); err != nil {
 		err = fmt.Errorf("cannot reserve a port: %w", err)
 	}
 	return socket, bound, err
