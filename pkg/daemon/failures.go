@@ -232,7 +232,7 @@ func (h *head) verifyShareWritable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout,
 		errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
-	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
+	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir)
 }
 
 // followRequests handles records in Control that others write: a request to stop, and the abort

@@ -145,7 +145,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.gpuEvents.FollowEvents)
 	h.Background(h.followRequests)
 	h.Background(h.commands.HandleOrders)
-	h.Background(h.HeartbeatTask(signal.ControlDir, record.StateHeartbeat))
+	h.Background(h.HeartbeatTask(signal.ControlDir))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))
 	h.openWorld(plan)

@@ -53,7 +53,7 @@ func (j *job) playWorker(nodeIndex int) *peer {
 	}
 	p := &peer{t: j.t, dir: dir, sub: signal.NodesDir}
 	p.publish(signal.NodeName(nodeIndex, j.size, record.StateJoined), &record.Joined{JobNonce: job.Nonce})
-	p.pulse(record.StateHeartbeat)
+	p.pulse()
 	return p
 }
 
@@ -68,7 +68,7 @@ func (j *job) playHead(lifeline ...string) *peer {
 		j.t.Fatal(err)
 	}
 	p := &peer{t: j.t, dir: dir, sub: signal.ControlDir}
-	p.pulse(record.StateHeartbeat)
+	p.pulse()
 	return p
 }
 
@@ -79,13 +79,13 @@ func (p *peer) publish(name string, rec record.Record) {
 	}
 }
 
-func (p *peer) pulse(state record.State) {
+func (p *peer) pulse() {
 	ctx, cancel := context.WithCancel(bounded(p.t))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			if err := p.dir.WriteHeartbeat(ctx, p.sub, state); err != nil && ctx.Err() == nil {
+			if err := p.dir.WriteHeartbeat(ctx, p.sub); err != nil && ctx.Err() == nil {
 				p.t.Error(err)
 			}
 			select {

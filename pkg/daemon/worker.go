@@ -35,7 +35,7 @@ func (w *worker) runWorker() lifecycle.Exit {
 	w.Background(w.followControl)
 	w.Background(w.commands.HandleOrders)
 	w.Background(w.followSteps(nil))
-	w.Background(w.HeartbeatTask(signal.NodesDir, record.StateHeartbeat))
+	w.Background(w.HeartbeatTask(signal.NodesDir))
 	if err == nil {
 		err = w.runPhases(w.RunCtx)
 	}

@@ -88,7 +88,7 @@ func (w *worker) followControl(ctx context.Context) {
 	ends, note := false, w.Events.ControlObserver()
 	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		note(l, w.id.Size)
-		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)) > 0
+		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
 		ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
 		if !lost {
 			return false
@@ -214,7 +214,7 @@ func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 // this node's own mount works, unless it is cut off.
 func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 	if f.Kind != health.CutOff {
-		if err := w.WriteHeartbeat(ctx, signal.NodesDir, record.StateHeartbeat); err != nil {
+		if err := w.WriteHeartbeat(ctx, signal.NodesDir); err != nil {
 			w.CancelRun(health.AsFailure(err))
 			return
 		}
@@ -260,9 +260,9 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 		looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
 		defer stop()
 		before := w.ControlWatch.LastListing()
-		beat, since := before.Heartbeats(record.StateHeartbeat)[0], time.Now()
+		beat, since := before.Heartbeats()[0], time.Now()
 		_, err := w.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
-			if newest := l.Heartbeats(record.StateHeartbeat)[0]; newest > beat {
+			if newest := l.Heartbeats()[0]; newest > beat {
 				beat, since = newest, l.PolledAt
 			}
 			if head := w.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {

@@ -181,7 +181,7 @@ func (h *head) runWorld(ctx context.Context) error {
 			}
 			f := world.HungWorld{
 				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang,
-				HasSteps: len(h.steps.NodesWithSteps(last)) > 0, Progress: h.steps.Summary(),
+				HasSteps: len(h.steps.NodesWithSteps(last, signal.NoInstance, 0)) > 0, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
 			}.DiagnoseFailure(own)
 			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
@@ -348,10 +348,11 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 	changes := 0
 	return stackdump.HangDetector{
-		Timeout: n.cfg.World.Hang, RunningRanks: here.RunningRanks, CountSteps: n.steps.CountChanges,
+		Timeout: n.cfg.World.Hang, RunningRanks: here.RunningRanks,
+		CountSteps: func() int64 { return n.steps.CountChanges(signal.NoInstance, 0) },
 		OnChange: func(bool) {
 			changes++
-			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, changes)))
+			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, signal.NoInstance, 0, changes)))
 		},
 	}
 }
@@ -359,8 +360,8 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 // allRanksIdle reports whether all nodes with running ranks have reported that their ranks are
 // idle. If some nodes have steps, those without do not matter. It is false if hang detection is off.
 func (h *head) allRanksIdle(l signal.Listing) bool {
-	idle, busy := l.IdleNodes(), h.membership.MissingNodes(l, record.StateRanksEnded)
-	if withSteps := h.steps.NodesWithSteps(l); len(withSteps) > 0 {
+	idle, busy := l.IdleNodes(signal.NoInstance, 0), h.membership.MissingNodes(l, record.StateRanksEnded)
+	if withSteps := h.steps.NodesWithSteps(l, signal.NoInstance, 0); len(withSteps) > 0 {
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
 	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.WithoutNodes(busy, idle)) == 0

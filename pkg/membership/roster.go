@@ -436,9 +436,9 @@ func (r *Membership) recordJoined(l signal.Listing) {
 // and members of further steps that have joined and are neither done nor failed. The head is not its
 // own peer.
 func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
-	beats := l.Heartbeats(record.StateHeartbeat)
+	beats := l.Heartbeats()
 	steps := l.OfSteps()
-	maps.Copy(beats, steps.Heartbeats(record.StateHeartbeat))
+	maps.Copy(beats, steps.Heartbeats())
 	alive := make(map[int]int64)
 	r.mu.Lock()
 	r.recordJoined(l)

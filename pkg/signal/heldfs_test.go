@@ -65,7 +65,7 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	for what, err := range map[string]error{
 		"publish":   joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined), &record.Joined{PID: 17}, true),
 		"mark":      head.WriteMark(within(t), ControlDir, NameGateOpen),
-		"beat":      joined.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat),
+		"beat":      joined.WriteHeartbeat(within(t), NodesDir),
 		"once":      head.PublishOnce(within(t), NameResult, &record.Result{}),
 		"make":      head.EnsureSubdir(within(t), ExecDir),
 		"latest":    head.UpdateLatestLink(within(t)),

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -12,61 +13,49 @@ import (
 // Listing is the result of one poll of a directory. It never changes, and is safe for concurrent
 // use; callers own the results of its methods.
 type Listing struct {
-	names        []string                    // without temporaries, unsorted
-	byState      map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
-	stepsByState map[record.State][]nodeMark // those of the members of further steps
-	instances    []record.InstanceMark       // unsorted
-	// steps and idle times of instances, unsorted
-	instanceCounts []instanceName
-	abortingNodes  []int     // sorted, without duplicates
-	Polls          int       // number of polls so far, including this one
-	PolledAt       time.Time // when the poll ended, by this node's clock
+	names        []string                     // without temporaries, unsorted
+	byState      map[record.State][]StateName // of this job's nodes, unsorted
+	stepsByState map[record.State][]StateName // of the members of further steps
+	instances    []record.InstanceMark        // unsorted
+	// steps and changes of idleness, of nodes and of instances, unsorted
+	counts        []StateName
+	abortingNodes []int     // sorted, without duplicates
+	Polls         int       // number of polls so far, including this one
+	PolledAt      time.Time // when the poll ended, by this node's clock
 	// SeenAt is PolledAt, or later if names were reported since then.
 	SeenAt time.Time
-}
-
-// nodeMark is the information in a name in NodesDir, except the state.
-type nodeMark struct {
-	node   int
-	number int64 // 0 if the name has none
 }
 
 // newListing parses the names of a poll of the run directory of size nodes. They are parsed once,
 // because the head of thousands of nodes makes a dozen queries per poll.
 func newListing(names []string, size, polls int, at time.Time) Listing {
-	l := Listing{names: names, byState: make(map[record.State][]nodeMark), Polls: polls, PolledAt: at}
+	l := Listing{
+		names: names, Polls: polls, PolledAt: at,
+		byState: make(map[record.State][]StateName), stepsByState: make(map[record.State][]StateName),
+	}
 	for _, name := range names {
-		if node, state, number, ok := ParseNodeName(name, size); ok && node < size {
-			l.byState[state] = append(l.byState[state], nodeMark{node, number})
-		} else if of, ok := parseInstanceName(name, size); ok && of.countsSomething() {
-			l.instanceCounts = append(l.instanceCounts, of)
-		} else if ok {
-			of.Change = int(of.number)
-			l.instances = append(l.instances, of.InstanceMark)
-		} else if node, ok := parseNumbered(name, abortPrefix); ok {
-			l.abortingNodes = append(l.abortingNodes, node)
-		} else {
-			l.addStepMember(name, size)
+		n, ok := ParseStateName(name, size)
+		switch {
+		case !ok:
+			text, isAbort := strings.CutPrefix(name, abortPrefix+".")
+			if member, ok := parseMember(text, size); ok && isAbort {
+				l.abortingNodes = append(l.abortingNodes, member)
+			}
+		case isCount(n.State):
+			l.counts = append(l.counts, n)
+		case n.Instance != NoInstance:
+			l.instances = append(l.instances, record.InstanceMark{
+				Node: n.Member, Instance: n.Instance, Generation: n.Generation,
+				State: record.InstanceState(n.State), Change: int(n.Number),
+			})
+		case n.Member < size:
+			l.byState[n.State] = append(l.byState[n.State], n)
+		case size > 0:
+			l.stepsByState[n.State] = append(l.stepsByState[n.State], n)
 		}
 	}
 	l.abortingNodes = sortUnique(l.abortingNodes)
 	return l
-}
-
-// addStepMember adds a name of a member of a further step. Other names are ignored.
-func (l *Listing) addStepMember(name string, size int) {
-	if text, is := strings.CutPrefix(name, abortPrefix+"."); is {
-		if member, _, ok := parseMember(text, size); ok {
-			l.abortingNodes = append(l.abortingNodes, member)
-		}
-		return
-	}
-	if member, state, number, ok := ParseStepMemberName(name, size); ok {
-		if l.stepsByState == nil {
-			l.stepsByState = make(map[record.State][]nodeMark)
-		}
-		l.stepsByState[state] = append(l.stepsByState[state], nodeMark{member, number})
-	}
 }
 
 // OfSteps returns a listing of the names of the members of further steps. Its methods return member
@@ -78,7 +67,7 @@ func (l Listing) OfSteps() Listing {
 // IsIn reports whether a member is in one of the states, in a listing of NodesDir.
 func (l Listing) IsIn(member int, states ...record.State) bool {
 	return slices.ContainsFunc(states, func(state record.State) bool {
-		is := func(m nodeMark) bool { return m.node == member }
+		is := func(m StateName) bool { return m.Member == member }
 		return slices.ContainsFunc(l.byState[state], is) || slices.ContainsFunc(l.stepsByState[state], is)
 	})
 }
@@ -100,13 +89,13 @@ func (l Listing) HasName(name string) bool { return slices.Contains(l.names, nam
 func (l Listing) NodesIn(state record.State) []int {
 	nodes := slices.Grow([]int(nil), len(l.byState[state]))
 	for _, m := range l.byState[state] {
-		nodes = append(nodes, m.node)
+		nodes = append(nodes, m.Member)
 	}
 	return sortUnique(nodes)
 }
 
-// NodeStates returns the states of all nodes in a listing of NodesDir, without heartbeats and
-// events.
+// NodeStates returns the states of all nodes in a listing of NodesDir, without those whose names have
+// numbers of their own.
 func (l Listing) NodeStates() []record.State {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.byState)), hasNumber)
 }
@@ -133,15 +122,12 @@ func WithoutNodes(nodes, others []int) []int {
 	})
 }
 
-// Heartbeats returns the number of each node's newest heartbeat, by node index. It returns nil if
-// names of that state have no number. The numbers of different nodes cannot be compared.
-func (l Listing) Heartbeats(state record.State) map[int]int64 {
-	if !hasNumber(state) {
-		return nil
-	}
-	beats := make(map[int]int64, len(l.byState[state]))
-	for _, m := range l.byState[state] {
-		beats[m.node] = max(beats[m.node], m.number)
+// Heartbeats returns the number of each node's newest heartbeat, by node index. The numbers of
+// different nodes cannot be compared.
+func (l Listing) Heartbeats() map[int]int64 {
+	beats := make(map[int]int64, len(l.byState[record.StateHeartbeat]))
+	for _, m := range l.byState[record.StateHeartbeat] {
+		beats[m.Member] = max(beats[m.Member], m.Number)
 	}
 	return beats
 }
@@ -151,7 +137,7 @@ func (l Listing) Heartbeats(state record.State) map[int]int64 {
 func (l Listing) NodesByKind() map[int64][]int {
 	kinds := make(map[int64][]int)
 	for _, m := range l.byState[record.StateChecked] {
-		kinds[m.number] = append(kinds[m.number], m.node)
+		kinds[m.Number] = append(kinds[m.Number], m.Member)
 	}
 	for kind, nodes := range kinds {
 		kinds[kind] = sortUnique(nodes)
@@ -163,7 +149,7 @@ func (l Listing) NodesByKind() map[int64][]int {
 func (l Listing) EventNumbers() map[int][]int {
 	events := make(map[int][]int)
 	for _, m := range l.byState[record.StateEvent] {
-		events[m.node] = append(events[m.node], int(m.number))
+		events[m.Member] = append(events[m.Member], int(m.Number))
 	}
 	for node, numbers := range events {
 		events[node] = sortUnique(numbers)
@@ -176,38 +162,89 @@ func (l Listing) EventNumbers() map[int][]int {
 func (l Listing) SlotCounts() map[int]int {
 	slots := make(map[int]int)
 	for _, m := range l.byState[record.StateSlots] {
-		slots[m.node] = int(m.number)
+		slots[m.Member] = int(m.Number)
 	}
 	return slots
 }
 
-// IdleNodes returns the sorted indices of the nodes whose ranks are all idle, in a listing of
-// Nodes.
-func (l Listing) IdleNodes() []int { return oddNodes(l.Heartbeats(record.StateIdle)) }
-
-// NodeStep is the step that the slowest rank of a node has reached.
-type NodeStep struct {
-	Rank int // -1 for the driver
-	Step float64
+// IdleNodes returns the sorted indices of the nodes on which all processes of a generation of an
+// instance are idle or, for NoInstance, all ranks of the run, in a listing of NodesDir.
+func (l Listing) IdleNodes(instance, generation int) (nodes []int) {
+	newest := make(map[int]int64) // by node
+	for _, c := range l.counts {
+		if c.State == record.StateIdle && c.Instance == instance && c.Generation == generation {
+			newest[c.Member] = max(newest[c.Member], c.Number)
+		}
+	}
+	for node, n := range newest {
+		if n%2 == 1 {
+			nodes = append(nodes, node)
+		}
+	}
+	return sortUnique(nodes)
 }
 
-// NodeSteps returns the newest published steps of all nodes, in a listing of NodesDir.
-func (l Listing) NodeSteps() map[int]NodeStep {
-	steps := make(map[int]NodeStep)
-	for state, marks := range l.byState {
-		rank, is := parseStepState(state)
+// NodeSteps returns the newest published steps of each node, and of the newest generation of each
+// instance on it, in a listing of NodesDir.
+func (l Listing) NodeSteps() []NodeStep {
+	type place struct{ node, instance int }
+	newest := make(map[place]NodeStep)
+	for _, c := range l.counts {
+		rank, is := parseStepState(c.State)
 		if !is {
 			continue
 		}
-		for _, m := range marks {
-			step := float64(m.number) / stepFraction
-			// a name that could not be removed has a lower step
-			if known, there := steps[m.node]; !there || step > known.Step || step == known.Step && rank < known.Rank {
-				steps[m.node] = NodeStep{rank, step}
-			}
+		at := place{c.Member, c.Instance}
+		step := NodeStep{c.Member, c.Instance, c.Generation, rank, float64(c.Number) / stepFraction}
+		if known, there := newest[at]; !there || step.isNewer(known) {
+			newest[at] = step
 		}
 	}
-	return steps
+	return slices.Collect(maps.Values(newest))
+}
+
+// isNewer reports whether a step replaces another one of the same instance and node. A name that
+// could not be removed has a lower step, or an earlier generation.
+func (s NodeStep) isNewer(known NodeStep) bool {
+	return cmp.Or(
+		cmp.Compare(s.Generation, known.Generation), cmp.Compare(s.Step, known.Step),
+		cmp.Compare(known.Rank, s.Rank),
+	) > 0
+}
+
+// Instances returns the marks of instances in a listing of NodesDir. The caller must not change the
+// slice.
+func (l Listing) Instances() []record.InstanceMark { return l.instances }
+
+// InstanceOrders has the newest orders of the head for an instance that spans several nodes.
+type InstanceOrders struct {
+	Stop  int // all generations before this one are stopped; 0: none
+	Start int // the newest generation that was started; 0: the first, without an order
+}
+
+// InstanceOrders returns the newest orders for each instance in a listing of ControlDir.
+func (l Listing) InstanceOrders() map[int]InstanceOrders {
+	orders := make(map[int]InstanceOrders)
+	for _, name := range l.names {
+		parts := strings.Split(name, ".")
+		if len(parts) != 4 || parts[0] != instancePrefix {
+			continue
+		}
+		instance, isInstance := parseIndex(parts[1])
+		generation, isGeneration := parseLettered(parts[2], "g", 1)
+		if !isInstance || !isGeneration {
+			continue
+		}
+		order := orders[instance]
+		switch name {
+		case OrderName(instance, generation, OrderStop):
+			order.Stop = max(order.Stop, generation)
+		case OrderName(instance, generation, OrderStart):
+			order.Start = max(order.Start, generation)
+		}
+		orders[instance] = order
+	}
+	return orders
 }
 
 // NodesWithAbort returns the sorted indices of the nodes with an abort, in a listing of ControlDir.

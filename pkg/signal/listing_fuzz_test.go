@@ -26,8 +26,8 @@ func FuzzListing(f *testing.F) {
 		other := newListing(backwards, size, 1, time.Time{})
 		asked := []record.State{record.StateServiceUp, record.StateFailed, record.StateHeartbeat, ""}
 		for _, name := range names {
-			if _, state, _, ok := ParseNodeName(name, 0); ok && len(asked) < 16 {
-				asked = append(asked, state)
+			if n, ok := ParseStateName(name, 0); ok && len(asked) < 16 {
+				asked = append(asked, n.State)
 			}
 			if !l.HasName(name) {
 				t.Errorf("%q is missing", name)
@@ -35,8 +35,8 @@ func FuzzListing(f *testing.F) {
 		}
 		for _, state := range asked {
 			checkState(t, l, state, size)
-			if !slices.Equal(l.NodesIn(state), other.NodesIn(state)) || !maps.Equal(l.Heartbeats(state), other.Heartbeats(state)) {
-				t.Errorf("the order of the names makes a difference for %q: %v, %v", state, l.NodesIn(state), other.NodesIn(state))
+			if got, want := other.NodesIn(state), l.NodesIn(state); !slices.Equal(got, want) {
+				t.Errorf("the order of the names makes a difference for %q: %v, %v", state, want, got)
 			}
 		}
 		if aborts := l.NodesWithAbort(); !rising(aborts) || !slices.Equal(aborts, other.NodesWithAbort()) {
@@ -50,23 +50,22 @@ func checkState(t *testing.T, l Listing, state record.State, size int) {
 	t.Helper()
 	want, beats := make(map[int]bool), make(map[int]int64)
 	for _, name := range l.names {
-		node, shown, count, ok := ParseNodeName(name, 0)
-		if !ok || shown != state || node >= size || name[:strings.IndexByte(name, '.')] != strings.TrimSuffix(NodeName(node, size, ""), ".") {
+		n, ok := ParseStateName(name, size)
+		if !ok || size == 0 || n.Instance != NoInstance || n.State != state || n.Member >= size || isCount(state) {
 			continue
 		}
-		want[node] = true
-		if hasNumber(state) {
-			beats[node] = max(beats[node], count)
-		}
+		want[n.Member] = true
+		beats[n.Member] = max(beats[n.Member], n.Number)
 	}
 	nodes, missing := l.NodesIn(state), l.NodesNotIn(state, size)
 	if !slices.Equal(nodes, slices.Sorted(maps.Keys(want))) || !rising(nodes) {
 		t.Errorf("nodes in %q: %v, want %v", state, nodes, slices.Sorted(maps.Keys(want)))
 	}
-	if len(nodes)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(node int) bool { return want[node] }) {
+	isWrong := func(node int) bool { return want[node] }
+	if len(nodes)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, isWrong) {
 		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, nodes)
 	}
-	if got := l.Heartbeats(state); !maps.Equal(got, beats) {
+	if got := l.Heartbeats(); state == record.StateHeartbeat && !maps.Equal(got, beats) {
 		t.Errorf("beats of %q: %v, want %v", state, got, beats)
 	}
 }

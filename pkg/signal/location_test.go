@@ -257,7 +257,7 @@ func testReadOnly(t *testing.T) {
 		mended(t, d.PublishOnce(within(t), NameResult, &record.Result{}), d.Path(), seen)
 	})
 	t.Run("beat", func(t *testing.T) {
-		mended(t, d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat), d.Path(), seen)
+		mended(t, d.WriteHeartbeat(within(t), NodesDir), d.Path(), seen)
 	})
 	t.Run("find", func(t *testing.T) {
 		if _, job, err := NewFinder(p).AwaitRun(within(t)); err != nil || job.Nonce != d.Nonce() {
@@ -297,7 +297,7 @@ func testFull(t *testing.T) {
 	// A heartbeat has no content, so heartbeats continue.
 	t.Run("beat", func(t *testing.T) {
 		for range 3 {
-			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
+			if err := d.WriteHeartbeat(within(t), NodesDir); err != nil {
 				t.Error(err)
 			}
 		}
@@ -346,7 +346,7 @@ func TestStalledShare(t *testing.T) {
 			return d.PublishOnce(ctx, NameResult, &record.Result{})
 		}},
 		{"beat", func(ctx context.Context, _ Location, d *Dir) error {
-			return d.WriteHeartbeat(ctx, NodesDir, record.StateHeartbeat)
+			return d.WriteHeartbeat(ctx, NodesDir)
 		}},
 		{"read", func(ctx context.Context, _ Location, d *Dir) error {
 			return d.ReadRecord(ctx, ControlDir, NameJob, &record.Job{})

@@ -38,7 +38,7 @@ func TestMeterCounts(t *testing.T) {
 		{"read", func(d *Dir) error { return d.ReadRecord(t.Context(), ControlDir, NameJob, &record.Job{}) },
 			map[string]int64{"open": 1, "read": 1, "close": 1}},
 		{"two beats", func(d *Dir) error {
-			return errors.Join(d.WriteHeartbeat(t.Context(), NodesDir, record.StateHeartbeat), d.WriteHeartbeat(t.Context(), NodesDir, record.StateHeartbeat))
+			return errors.Join(d.WriteHeartbeat(t.Context(), NodesDir), d.WriteHeartbeat(t.Context(), NodesDir))
 		}, map[string]int64{"open": 1, "close": 1, "rename": 1}},
 		{"look", func(d *Dir) error { _, err := d.HasEnded(t.Context()); return err },
 			map[string]int64{"open": 1, "list": 1, "close": 1}},

@@ -2,12 +2,9 @@ package signal
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // The directories of a run directory.
@@ -78,112 +75,6 @@ func (l Listing) Newest(s Series) int {
 	return newest
 }
 
-// IndexWidth returns the number of digits of node indices in a job of size nodes, with leading
-// zeros so that names sort by index: at least four.
-func IndexWidth(size int) int {
-	width := 4
-	for rest := size - 1; rest >= 10_000; rest /= 10 {
-		width++
-	}
-	return width
-}
-
-// NodeName returns the name in NodesDir for the state of a node, or of another member: see
-// [record.MemberIndex].
-func NodeName(member, size int, state record.State) string {
-	return memberText(member, size) + "." + string(state)
-}
-
-// memberText returns the index of a node as it is in names: with leading zeros, and, for a daemon of
-// a further step, with the number of the step, as in 0007-1.
-func memberText(member, size int) string {
-	width := IndexWidth(size)
-	if step := record.StepOfMember(member, size); step > 0 {
-		return fmt.Sprintf("%0*d-%d", width, record.NodeOfMember(member, size), step)
-	}
-	return fmt.Sprintf("%0*d", width, member)
-}
-
-// parseMember splits the text of a member of a further step, such as 0007-1, from the rest of a
-// name, and returns its index. The rest begins with the text of the node alone.
-func parseMember(name string, size int) (member int, ofNode string, ok bool) {
-	text, rest, _ := strings.Cut(name, ".")
-	digits, number, has := strings.Cut(text, "-")
-	node, isNode := parseIndex(digits)
-	step, isStep := parseNumber(number, 16)
-	member = record.MemberIndex(node, int(step), size)
-	ok = has && isNode && isStep && step > 0 && node < size && text == memberText(member, size)
-	return member, digits + "." + rest, ok
-}
-
-// ServiceUpState returns the state for a node with a running service. The node has had its present
-// place in the team since the given generation.
-func ServiceUpState(generation int) record.State {
-	if generation == 0 {
-		return record.StateServiceUp
-	}
-	return record.State(fmt.Sprintf("%s-%d", record.StateServiceUp, generation))
-}
-
-// CheckedName returns the name in NodesDir for a node that has passed its checks. The number kind
-// is the same for all nodes of one kind; 0 means that the kind is unknown.
-func CheckedName(node, size int, kind int64) string {
-	if kind == 0 {
-		return NodeName(node, size, record.StateChecked)
-	}
-	return numberedName(node, size, record.StateChecked, kind)
-}
-
-// UnfitEventNumber is the number of the first event that makes one of a node's GPUs unfit for
-// another job. So the name alone shows it, however many other events there are.
-const UnfitEventNumber = 0
-
-// EventName returns the name in NodesDir of a node's nth event, or of UnfitEventNumber.
-func EventName(node, size, n int) string {
-	return numberedName(node, size, record.StateEvent, int64(n))
-}
-
-// SlotsName returns the name in NodesDir for the number of ranks that a node can have.
-func SlotsName(node, size, slots int) string {
-	return numberedName(node, size, record.StateSlots, int64(slots))
-}
-
-// IdleName returns the name in NodesDir of the nth change between idle and active ranks of a node:
-// they are idle if n is odd.
-func IdleName(node, size, n int) string { return numberedName(node, size, record.StateIdle, int64(n)) }
-
-// StepName returns the name in NodesDir for the step that the slowest rank of a node has reached, in
-// thousandths. rank is -1 for the driver.
-func StepName(node, size, rank int, step float64) string {
-	return numberedName(node, size, stepState(rank), int64(math.Round(step*stepFraction)))
-}
-
-// stepFraction is the number of units of a step in a name.
-const stepFraction = 1000
-
-func stepState(rank int) record.State {
-	if rank < 0 {
-		return record.StateStep
-	}
-	return record.State(fmt.Sprintf("%s-%d", record.StateStep, rank))
-}
-
-// IsStepState reports whether a state is that of a [StepName].
-func IsStepState(state record.State) bool {
-	_, is := parseStepState(state)
-	return is
-}
-
-// parseStepState returns the rank of a state in a StepName, or -1 for the driver.
-func parseStepState(state record.State) (rank int, ok bool) {
-	if state == record.StateStep {
-		return -1, true
-	}
-	digits, is := strings.CutPrefix(string(state), string(record.StateStep)+"-")
-	n, ok := parseNumber(digits, 31)
-	return int(n), ok && is && digits == strconv.Itoa(int(n))
-}
-
 // AbortName returns the name in ControlDir of the abort of a member.
 func AbortName(member, size int) string { return abortPrefix + "." + memberText(member, size) }
 
@@ -224,72 +115,6 @@ func EventsName(kind string, node, size int) string {
 	return name + ".jsonl"
 }
 
-func numberedName(node, size int, state record.State, count int64) string {
-	return fmt.Sprintf("%s.%06d", NodeName(node, size, state), count)
-}
-
-// hasNumber reports whether a name of that state must end with a number.
-func hasNumber(state record.State) bool {
-	switch state {
-	case record.StateHeartbeat, record.StateEvent, record.StateSlots, record.StateIdle:
-		return true
-	default:
-		return IsStepState(state)
-	}
-}
-
-// ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and
-// the number if the state has one. Other names are rejected, including those with another width,
-// which would be a second name for the same node. If size is 0 (unknown), any width is accepted.
-func ParseNodeName(name string, size int) (node int, state record.State, count int64, ok bool) {
-	digits, rest, _ := strings.Cut(name, ".")
-	word, tail, more := strings.Cut(rest, ".")
-	state = record.State(word)
-	node, ok = parseIndex(digits)
-	ok = ok && state != "" && (size == 0 || node < size && len(digits) == IndexWidth(size))
-	if ok && more {
-		count, ok = parseNumber(tail, 63)
-		ok = ok && (hasNumber(state) || state == record.StateChecked)
-	}
-	if !ok || !more && hasNumber(state) {
-		return 0, "", 0, false
-	}
-	return node, state, count, true
-}
-
-// ParseStepMemberName parses a name in NodesDir of a member of a further job step, such as
-// 0007-1.joined, in a job of size nodes: its member index, its state, and the number if the state has
-// one.
-func ParseStepMemberName(name string, size int) (member int, state record.State, count int64, ok bool) {
-	member, ofNode, ok := parseMember(name, size)
-	if !ok {
-		return 0, "", 0, false
-	}
-	_, state, count, ok = ParseNodeName(ofNode, size)
-	return member, state, count, ok
-}
-
-// parseNumbered returns the number in a name in ControlDir, if its first part is kind.
-func parseNumbered(name, kind string) (int, bool) {
-	what, digits, _ := strings.Cut(name, ".")
-	if what != kind {
-		return 0, false
-	}
-	return parseIndex(digits)
-}
-
-func parseIndex(digits string) (int, bool) {
-	index, ok := parseNumber(digits, 31)
-	return int(index), ok && len(digits) >= IndexWidth(1)
-}
-
-// parseNumber parses a number of up to the given number of bits. It accepts only digits, so that
-// two names never have the same meaning.
-func parseNumber(digits string, bits int) (int64, bool) {
-	n, err := strconv.ParseUint(digits, 10, bits)
-	return int64(n), err == nil
-}
-
 // ParseEventsName parses the name of a timeline: the node index, and the kind of daemon that writes
 // it.
 func ParseEventsName(name string) (node int, kind string, ok bool) {
@@ -302,13 +127,33 @@ func ParseEventsName(name string) (node int, kind string, ok bool) {
 	return node, kind, ok && isTimeline && kind != ""
 }
 
-// ParseServiceUpState reports whether the state means that a service is up, and since which
-// generation of the team in its place.
-func ParseServiceUpState(state record.State) (generation int, ok bool) {
-	if state == record.StateServiceUp {
-		return 0, true
-	}
-	digits, is := strings.CutPrefix(string(state), string(record.StateServiceUp)+"-")
-	n, ok := parseNumber(digits, 31)
-	return int(n), ok && is
+// StartName returns the name in ControlDir by which the head starts a role.
+func StartName(role string) string { return startPrefix + "." + role }
+
+// EndName returns the name in ControlDir by which the head stops a level of roles, from 1.
+func EndName(level int) string { return endPrefix + "." + strconv.Itoa(level) }
+
+// LostName returns the name in ControlDir by which a member that was taken for lost, and runs again,
+// learns that its part in the run is over.
+func LostName(member, size int) string { return lostPrefix + "." + memberText(member, size) }
+
+// Order is an order of the head for a generation of an instance, or a fact about it.
+type Order string
+
+// The orders.
+const (
+	OrderStop  Order = "stop"  // stops all generations of the instance before this one
+	OrderStart Order = "start" // starts this generation
+	// OrderConnect lets the other nodes of a cluster connect to its first node, on which this generation
+	// has its head's service.
+	OrderConnect Order = "head"
+)
+
+// OrderHang returns the order by which the head gives the failure of a generation that hangs to one
+// of its nodes.
+func OrderHang(node int) Order { return Order(fmt.Sprintf("hang-%d", node)) }
+
+// OrderName returns the name in ControlDir of an order.
+func OrderName(instance, generation int, order Order) string {
+	return fmt.Sprintf("%s.%04d.g%d.%s", instancePrefix, instance, generation, order)
 }

@@ -98,7 +98,7 @@ func TestBeatAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 3 {
-		if err := d.WriteHeartbeat(within(t), ExecDir, record.StateHeartbeat); err != nil {
+		if err := d.WriteHeartbeat(within(t), ExecDir); err != nil {
 			t.Fatal(err)
 		}
 		shown, err := d.ListOwnedNames(within(t), ExecDir)

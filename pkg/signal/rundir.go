@@ -443,8 +443,8 @@ func newHeartbeatCount() heartbeatCount {
 // it renames the last one to increase the number, so that a heartbeat is one call and leaves one name.
 // A Dir has one sequence of heartbeats; ForNode returns a Dir with another one. Concurrent
 // heartbeats wait for each other.
-func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
-	path := filepath.Join(d.path, sub, NodeName(d.nodeIndex, d.size, state))
+func (d *Dir) WriteHeartbeat(ctx context.Context, sub string) error {
+	path := filepath.Join(d.path, sub, NodeName(d.nodeIndex, d.size, record.StateHeartbeat))
 	var newest int64
 	turn := d.heartbeats
 	if ctx.Err() != nil {
@@ -468,14 +468,13 @@ func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State
 }
 
 func (d *Dir) renameHeartbeat(path string, newest int64) error {
-	name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
 	err := os.ErrNotExist
 	// The rename is tried twice if the error is temporary, because the old name would stay otherwise.
 	for try := 1; newest > 0 && isTransient(err) && try <= 2; try++ {
-		err = d.access.FS.ChangeName(RenamePath, name(newest), name(newest+1))
+		err = d.access.FS.ChangeName(RenamePath, addNumber(path, newest), addNumber(path, newest+1))
 	}
 	if err != nil { // if only the reply was lost, this changes nothing
-		err = d.access.writeNew(name(newest+1), nil, false)
+		err = d.access.writeNew(addNumber(path, newest+1), nil, false)
 	}
 	return err
 }

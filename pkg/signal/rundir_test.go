@@ -192,7 +192,7 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	d := create(t, p)
 	publish(t, d, NodesDir, "0001.failed", &record.Failure{Message: "something"})
 	for _, err := range []error{
-		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir, "beat"), d.PublishOnce(within(t), "result.json", &record.Mark{}),
+		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir), d.PublishOnce(within(t), "result.json", &record.Mark{}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -410,19 +410,19 @@ func TestNoSuchFileInPassing(t *testing.T) {
 func TestBeat(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), NodesDir)
-	beat := func(d *Dir, state record.State) {
+	beat := func(d *Dir) {
 		t.Helper()
-		if err := d.WriteHeartbeat(within(t), NodesDir, state); err != nil {
+		if err := d.WriteHeartbeat(within(t), NodesDir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for count := range 3 {
-		beat(d, record.StateHeartbeat)
+		beat(d)
 		if got, want := names(t, nodes), fmt.Sprintf("0000.beat.%06d", count+1); !slices.Equal(got, []string{want}) {
 			t.Fatalf("there is %v, want %s", got, want)
 		}
 	}
-	beat(d.ForNode(record.MemberIndex(3, 1, d.size)), record.StateHeartbeat)
+	beat(d.ForNode(record.MemberIndex(3, 1, d.size)))
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003-1.beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -430,7 +430,7 @@ func TestBeat(t *testing.T) {
 	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
 		t.Fatal(err)
 	}
-	beat(d, record.StateHeartbeat)
+	beat(d)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003-1.beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
@@ -472,7 +472,7 @@ func TestBeatTriesTwice(t *testing.T) {
 			}}
 			d := create(t, p)
 			for range 2 {
-				if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
+				if err := d.WriteHeartbeat(within(t), NodesDir); err != nil {
 					t.Fatal(err)
 				}
 				answers = tc.answers
@@ -481,7 +481,7 @@ func TestBeatTriesTwice(t *testing.T) {
 				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
 			}
 			// The next heartbeat continues from the name that was written.
-			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
+			if err := d.WriteHeartbeat(within(t), NodesDir); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
 				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), NodesDir)), err)
 			}
 		})
@@ -502,14 +502,14 @@ func TestBeatAfterItsTime(t *testing.T) {
 			for range 64 { // select chooses at random between two channels that are ready
 				over, cancel := context.WithCancel(within(t))
 				cancel()
-				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir, record.StateHeartbeat)
+				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir)
 				if _, stalled := errors.AsType[*StallError](err); !stalled && (err != nil || tc.alive == 0) {
 					t.Fatalf("got %v", err)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling/6)
 			defer cancel()
-			if err := d.WriteHeartbeat(ctx, NodesDir, record.StateHeartbeat); err != nil || !p.Meter.AwaitIdle(ctx) {
+			if err := d.WriteHeartbeat(ctx, NodesDir); err != nil || !p.Meter.AwaitIdle(ctx) {
 				t.Fatal(err)
 			}
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); len(got) != 1 {
@@ -547,7 +547,7 @@ func TestNothingHalfWritten(t *testing.T) {
 			for i := range records {
 				rec := &record.Failure{Code: i, Message: strings.Repeat("x", 1+node*i*16), LostNodes: []int{node * i}}
 				publish(t, own, NodesDir, fmt.Sprintf("%04d.state%d", node, i), rec)
-				if err := own.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
+				if err := own.WriteHeartbeat(within(t), NodesDir); err != nil {
 					t.Error(err)
 				}
 			}
@@ -580,11 +580,11 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		t.Error(err)
 	}
 	for _, name := range all {
-		node, state, _, ok := ParseNodeName(name, 0)
+		n, ok := ParseStateName(name, 0)
 		if !ok {
 			t.Errorf("%q is shown", name)
 		}
-		if hasNumber(state) || read[name] {
+		if hasNumber(n.State) || read[name] {
 			continue
 		}
 		read[name] = true
@@ -592,7 +592,8 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		if err := d.readRecordOnce(within(t), NodesDir, name, &rec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if rec.NodeIndex != node || len(rec.Message) != 1+node*rec.Code*16 || rec.LostNodes[0] != node*rec.Code {
+		repeated := n.Member * rec.Code
+		if rec.NodeIndex != n.Member || len(rec.Message) != 1+repeated*16 || rec.LostNodes[0] != repeated {
 			t.Errorf("%s is %+v", name, rec.Header)
 		}
 	}

@@ -38,10 +38,10 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int,
 	changes, node, instance := 0, s.ownNode(), s.instance.Number
 	detector := stackdump.HangDetector{
 		Timeout: s.role.HangTimeout, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
-		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
+		CountSteps: func() int64 { return s.cfg.Steps.CountChanges(instance, number) },
 		OnChange: func(bool) {
 			changes++
-			s.report(number, signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes), nil, false)
+			s.report(number, signal.IdleName(node, s.cfg.Size, instance, number, changes), nil, false)
 		},
 	}
 	tasks.Go(func() { detector.Run(ctx) })
@@ -125,10 +125,10 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 // according to a listing, and nil otherwise.
 func (w *hangWatch) hanging(state *instanceState, generation int, busy []int, l signal.Listing) []int {
 	// Nodes without steps do not matter if others have steps.
-	if withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation); len(withSteps) > 0 {
+	if withSteps := w.cfg.Hang.Steps.NodesWithSteps(l, state.instance.Number, generation); len(withSteps) > 0 {
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
-	idle := l.IdleInstanceNodes(state.instance.Number, generation)
+	idle := l.IdleNodes(state.instance.Number, generation)
 	if slices.ContainsFunc(busy, func(node int) bool { return !slices.Contains(idle, node) }) {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	}
 	f := diagnose(ctx, world.HungWorld{
 		Dir: w.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance), Timeout: state.role.HangTimeout,
-		HasSteps: len(w.cfg.Hang.Steps.NodesWithInstanceSteps(w.cfg.NodeWatch.LastListing(),
+		HasSteps: len(w.cfg.Hang.Steps.NodesWithSteps(w.cfg.NodeWatch.LastListing(),
 			state.instance.Number, generation)) > 0,
 		Progress: w.cfg.Hang.Steps.Summary(), LogName: w.cfg.Hang.LogName, Log: w.cfg.Log,
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Monitor monitors a node's own mount and network. Its fields must be set before its tasks start.
@@ -100,11 +99,11 @@ func (m *Monitor) ShareTimeoutFailure(silence time.Duration) *health.Failure {
 }
 
 // HeartbeatTask returns a task that writes this node's heartbeat files until ctx ends, in the
-// subdirectory sub and named by state. While all peer links are healthy, it writes them rarely. If
+// subdirectory sub. While all peer links are healthy, it writes them rarely. If
 // the file system refuses them with errors for too long, the task ends this node with that error,
 // before the peers declare it lost without a reason. An unresponsive file system is the concern of
 // WatchShare.
-func (m *Monitor) HeartbeatTask(sub string, state record.State) func(ctx context.Context) {
+func (m *Monitor) HeartbeatTask(sub string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(m.Timing.HeartbeatInterval)
 		defer tick.Stop()
@@ -125,7 +124,7 @@ func (m *Monitor) HeartbeatTask(sub string, state record.State) func(ctx context
 				last = now
 				continue
 			}
-			err := m.WriteHeartbeat(ctx, sub, state)
+			err := m.WriteHeartbeat(ctx, sub)
 			switch {
 			case err == nil:
 				last, refused = time.Now(), 0
@@ -157,11 +156,11 @@ const refusalsBeforeLog refusedHeartbeats = 2
 func (r refusedHeartbeats) duration(beat time.Duration) time.Duration { return time.Duration(r) * beat }
 
 // WriteHeartbeat writes one heartbeat file of this node.
-func (m *Monitor) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
+func (m *Monitor) WriteHeartbeat(ctx context.Context, sub string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Timing.SilenceTimeout,
 		errors.New("the peers would miss the heartbeat"))
 	defer cancel()
-	return m.Dir.WriteHeartbeat(ctx, sub, state)
+	return m.Dir.WriteHeartbeat(ctx, sub)
 }
 
 // CheckNetworkLink ends this node's part in the run if no heartbeats arrive and its network

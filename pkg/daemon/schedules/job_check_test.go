@@ -198,28 +198,33 @@ func (j *jobRun) instanceOf(number int) (role, index int) {
 	panic("there is no such instance")
 }
 
+// isMark reports whether a name is that of a mark of an instance.
+func isMark(n signal.StateName) bool {
+	return n.Instance != signal.NoInstance && n.State != record.StateIdle && !signal.IsStepState(n.State)
+}
+
 // marked checks what a node publishes about an instance.
 func (j *jobRun) marked(name string) {
-	mark, is := signal.ParseInstanceName(name, j.size)
-	if !is {
+	mark, is := signal.ParseStateName(name, j.size)
+	if !is || !isMark(mark) {
 		return
 	}
 	role, index := j.instanceOf(mark.Instance)
 	var own *task
 	for _, k := range j.tasksOf(role, index) {
-		if k.generation == mark.Generation && k.on.rank == mark.Node {
+		if k.generation == mark.Generation && k.on.rank == mark.Member {
 			own = k
 		}
 	}
 	isTrue := own != nil
-	switch now := j.world.Now(); mark.State {
+	switch now := j.world.Now(); record.InstanceState(mark.State) {
 	case record.InstanceReady:
 		isTrue = isTrue && j.mayBeReady(own)
 		at, of := [3]int{role, index, mark.Generation}, [2]int{role, index}
 		if j.readyOn[at] == nil {
 			j.readyOn[at] = make(map[int]bool)
 		}
-		j.readyOn[at][mark.Node] = true
+		j.readyOn[at][mark.Member] = true
 		if _, known := j.readyAt[of]; !known && len(j.readyOn[at]) >= j.Roles[role].Width {
 			j.readyAt[of] = now
 		}
@@ -234,7 +239,7 @@ func (j *jobRun) marked(name string) {
 		isTrue = own == nil || own.ended > 0
 	}
 	if !isTrue {
-		j.world.broke(1, j.daemons[mark.Node].client, "publishes %s, and its process is %v", name, own)
+		j.world.broke(1, j.daemons[mark.Member].client, "publishes %s, and its process is %v", name, own)
 	}
 }
 
@@ -401,9 +406,9 @@ func (j *jobRun) mayWrite(node int, s spot) bool {
 
 // mayRemove reports whether the names of an old state of roles may be removed.
 func (j *jobRun) mayRemove(s spot) bool {
-	_, isMark := signal.ParseInstanceName(s.name, 0)
+	mark, is := signal.ParseStateName(s.name, 0)
 	isOld := strings.HasPrefix(s.name, "live.") || strings.HasPrefix(s.name, "inst.")
-	return j != nil && (s.sub == signal.NodesDir && isMark || s.sub == signal.ControlDir && isOld)
+	return j != nil && (s.sub == signal.NodesDir && is && isMark(mark) || s.sub == signal.ControlDir && isOld)
 }
 
 // setJob makes the attempt one of a job with roles, if there are any.

@@ -132,7 +132,7 @@ func TestStepsOfOlderGenerations(t *testing.T) {
 			j.report(node, 0, 1, 102)
 			j.wantStep(10, 100, 10)
 			for generation, want := range []int64{0, 1} {
-				if got := m.CountInstanceChanges(0, generation); got != want {
+				if got := m.CountChanges(0, generation); got != want {
 					t.Errorf("node %d: generation %d has %d changes, want %d", node, generation, got, want)
 				}
 			}
@@ -145,7 +145,7 @@ func TestStepsOfOlderGenerations(t *testing.T) {
 				t.Errorf("node %d: the slowest of one is %+v", node, p.Slowest)
 			}
 			for generation, want := range []int{2, node} {
-				nodes := j.monitors[0].NodesWithInstanceSteps(j.watch.LastListing(), 0, generation)
+				nodes := j.monitors[0].NodesWithSteps(j.watch.LastListing(), 0, generation)
 				if !slices.Equal(nodes, []int{want}) {
 					t.Errorf("generation %d has steps on %v, want %d", generation, nodes, want)
 				}

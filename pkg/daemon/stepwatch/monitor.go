@@ -4,8 +4,6 @@
 package stepwatch
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,9 +42,6 @@ type Store struct {
 // driverRank is the rank of a driver that is not a world of ranks, and of the process of an instance
 // that has only one.
 const driverRank = -1
-
-// noInstance is the instance of the driver and the ranks of a run without roles.
-const noInstance = -1
 
 // Process is a process of an instance of a role. Generations of an instance follow each other.
 type Process struct {
@@ -151,7 +146,7 @@ func (m *Monitor) processOf(child string) Process {
 	if p, known := m.processes[child]; known {
 		return p
 	}
-	return Process{Instance: noInstance, Rank: rankOf(child)}
+	return Process{Instance: signal.NoInstance, Rank: rankOf(child)}
 }
 
 func rankOf(child string) int {
@@ -166,7 +161,7 @@ func rankOf(child string) int {
 // known is false if there is none.
 func (m *Monitor) LastStep(child string) (step float64, known bool) {
 	p := m.processOf(child)
-	if p.Instance == noInstance && !service.IsUserProgram(child) {
+	if p.Instance == signal.NoInstance && !service.IsUserProgram(child) {
 		return 0, false
 	}
 	m.mu.Lock()
@@ -176,7 +171,7 @@ func (m *Monitor) LastStep(child string) (step float64, known bool) {
 
 // ReportStep records a step of a rank of this node, or of the driver if rank is -1.
 func (m *Monitor) ReportStep(rank int, step float64) {
-	m.ReportProcessStep(Process{Instance: noInstance, Rank: rank}, step)
+	m.ReportProcessStep(Process{Instance: signal.NoInstance, Rank: rank}, step)
 }
 
 // ReportProcessStep records a step of a process of an instance. Steps of earlier generations are
@@ -192,36 +187,24 @@ func (m *Monitor) ReportProcessStep(p Process, step float64) {
 	m.job.addToAccount(at, m.own.list(m.cfg.NodeIndex))
 }
 
-// CountChanges returns the number of changes of the steps of this node's ranks and driver. A step
-// that is lower than the one before counts, too, and one that is reported again does not.
-func (m *Monitor) CountChanges() int64 { return m.CountInstanceChanges(noInstance, 0) }
-
-// CountInstanceChanges does the same for the processes of a generation of an instance.
-func (m *Monitor) CountInstanceChanges(instance, generation int) int64 {
+// CountChanges returns the number of changes of the steps of this node's processes of a generation of
+// an instance, or of its ranks and driver for [signal.NoInstance]. A step that is lower than the one
+// before counts, too, and one that is reported again does not.
+func (m *Monitor) CountChanges(instance, generation int) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.own.changesOf(instance, generation)
 }
 
-// NodesWithSteps returns the nodes of which steps are known, given the newest listing of
-// [signal.NodesDir].
-func (m *Monitor) NodesWithSteps(l signal.Listing) []int {
-	return m.addOwnNode(slices.Collect(maps.Keys(l.NodeSteps())), noInstance, 0)
-}
-
-// NodesWithInstanceSteps does the same for a generation of an instance.
-func (m *Monitor) NodesWithInstanceSteps(l signal.Listing, instance, generation int) (nodes []int) {
-	for _, step := range l.InstanceSteps() {
+// NodesWithSteps returns the nodes of which steps of a generation of an instance are known, given the
+// newest listing of [signal.NodesDir]. The head publishes none of its own.
+func (m *Monitor) NodesWithSteps(l signal.Listing, instance, generation int) (nodes []int) {
+	for _, step := range l.NodeSteps() {
 		if step.Instance == instance && step.Generation == generation {
 			nodes = append(nodes, step.Node)
 		}
 	}
-	return m.addOwnNode(nodes, instance, generation)
-}
-
-// addOwnNode appends this node if it has steps of an instance: the head publishes none of its own.
-func (m *Monitor) addOwnNode(nodes []int, instance, generation int) []int {
-	if m.CountInstanceChanges(instance, generation) > 0 {
+	if m.CountChanges(instance, generation) > 0 {
 		nodes = append(nodes, m.cfg.NodeIndex)
 	}
 	return nodes
@@ -242,7 +225,7 @@ func (m *Monitor) Summary() *record.Progress {
 	if slowest, median, count := m.job.findSlowest(m.own.list(m.cfg.NodeIndex)); count > 1 {
 		p.Slowest = &record.SlowestRank{Rank: slowest.Rank, NodeIndex: slowest.Node, Step: slowest.Step,
 			Median: median, Count: count}
-		if slowest.Instance != noInstance && m.worlds != nil {
+		if slowest.Instance != signal.NoInstance && m.worlds != nil {
 			p.Slowest.World = m.worlds(slowest.Instance)
 		}
 	}

@@ -53,7 +53,7 @@ func TestUncertainRename(t *testing.T) {
 		m.Flush(t.Context())
 	}
 	names, err := dir.ListNames(t.Context(), signal.NodesDir)
-	if err != nil || failed != 1 || !slices.Equal(names, []string{signal.StepName(1, 2, 5, 3)}) {
+	if err != nil || failed != 1 || !slices.Equal(names, []string{"0001.step-5.003000"}) {
 		t.Errorf("after %d errors the names are %q, error %v", failed, names, err)
 	}
 }
@@ -61,7 +61,7 @@ func TestUncertainRename(t *testing.T) {
 // TestChanges verifies which steps count as changes.
 func TestChanges(t *testing.T) {
 	m := New(Config{NodeIndex: 0, Size: 3})
-	if got := m.NodesWithSteps(signal.Listing{}); len(got) > 0 {
+	if got := m.NodesWithSteps(signal.Listing{}, signal.NoInstance, 0); len(got) > 0 {
 		t.Errorf("nodes %v have steps", got)
 	}
 	for i, report := range []struct {
@@ -70,7 +70,7 @@ func TestChanges(t *testing.T) {
 		changes int64
 	}{{0, 0, 1}, {0, 0, 1}, {1, 0, 2}, {0, 10, 3}, {0, 10, 3}, {0, 3, 4}, {1, 1, 5}} {
 		m.ReportStep(report.rank, report.step)
-		if got := m.CountChanges(); got != report.changes {
+		if got := m.CountChanges(signal.NoInstance, 0); got != report.changes {
 			t.Errorf("after report %d there are %d changes, want %d", i, got, report.changes)
 		}
 	}

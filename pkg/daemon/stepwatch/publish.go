@@ -79,7 +79,7 @@ func (m *Monitor) publishOwn(ctx context.Context, store Store) int {
 	slowest := slowestByInstance(m.own.list(m.cfg.NodeIndex))
 	m.mu.Unlock()
 	for _, s := range slowest {
-		m.publishName(ctx, store, s.Instance, s.name(m.cfg.Size))
+		m.publishName(ctx, store, s.Instance, signal.StepName(s, m.cfg.Size))
 	}
 	return len(slowest)
 }

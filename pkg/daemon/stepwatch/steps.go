@@ -8,7 +8,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ownSteps has the steps of the processes of a node.
@@ -79,38 +78,27 @@ func (o *ownSteps) changesOf(instance, generation int) int64 {
 
 // list returns the newest steps of all processes of the node, which has the given index, in the
 // newest generations of their instances.
-func (o *ownSteps) list(node int) (steps []knownStep) {
+func (o *ownSteps) list(node int) (steps []signal.NodeStep) {
 	for key, series := range o.series {
 		if series.generation < o.instances[key.instance].generation {
 			continue
 		}
 		step, _ := series.Last()
-		steps = append(steps, knownStep{Node: node, Instance: key.instance,
-			Generation: series.generation, NodeStep: signal.NodeStep{Rank: key.rank, Step: step}})
+		steps = append(steps, signal.NodeStep{Node: node, Instance: key.instance,
+			Generation: series.generation, Rank: key.rank, Step: step})
 	}
 	return steps
 }
 
-// knownStep is a step of a process, or of the slowest process of an instance on a node.
-type knownStep signal.InstanceStep
-
-// name returns the name by which a node of a job of size nodes publishes the step.
-func (s knownStep) name(size int) string {
-	if s.Instance == noInstance {
-		return signal.StepName(s.Node, size, s.Rank, s.Step)
-	}
-	return signal.InstanceStepName(signal.InstanceStep(s), size)
-}
-
-// compare orders steps by the slowest one.
-func (s knownStep) compare(o knownStep) int {
+// compareSteps orders steps by the slowest one.
+func compareSteps(s, o signal.NodeStep) int {
 	return cmp.Or(cmp.Compare(s.Step, o.Step), s.Instance-o.Instance, s.Node-o.Node, s.Rank-o.Rank)
 }
 
-func slowestByInstance(steps []knownStep) (slowest []knownStep) {
-	lowest := make(map[int]knownStep)
+func slowestByInstance(steps []signal.NodeStep) (slowest []signal.NodeStep) {
+	lowest := make(map[int]signal.NodeStep)
 	for _, s := range steps {
-		if known, there := lowest[s.Instance]; !there || s.compare(known) < 0 {
+		if known, there := lowest[s.Instance]; !there || compareSteps(s, known) < 0 {
 			lowest[s.Instance] = s
 		}
 	}
@@ -124,7 +112,7 @@ func slowestByInstance(steps []knownStep) (slowest []knownStep) {
 // arguments of its methods.
 type jobSteps struct {
 	account *progress.Account
-	others  map[instanceOnNode]knownStep // the newest known steps of other nodes
+	others  map[instanceOnNode]signal.NodeStep // the newest known steps of other nodes
 	// ended has the newest generation of each instance that has ended on a node, as far as there is any.
 	ended     map[instanceOnNode]int
 	instances map[int]*jobInstance
@@ -140,24 +128,21 @@ type jobInstance struct {
 }
 
 func newJobSteps(account *progress.Account) jobSteps {
-	return jobSteps{account: account, others: make(map[instanceOnNode]knownStep),
+	return jobSteps{account: account, others: make(map[instanceOnNode]signal.NodeStep),
 		ended: make(map[instanceOnNode]int), instances: make(map[int]*jobInstance)}
 }
 
 // addListing takes over the steps of other daemons from a listing of [signal.NodesDir], and which
 // instances have ended. self is the head's node: the head publishes no steps of its own.
 func (j *jobSteps) addListing(l signal.Listing, self int) {
-	for node, step := range l.NodeSteps() {
-		if node != self {
-			j.others[instanceOnNode{node, noInstance}] = knownStep{Node: node, Instance: noInstance, NodeStep: step}
+	for _, step := range l.NodeSteps() {
+		// On the head's node, the instances are those of the daemons of further job steps.
+		if step.Node != self || step.Instance != signal.NoInstance {
+			j.others[instanceOnNode{step.Node, step.Instance}] = step
 		}
 	}
-	for _, step := range l.InstanceSteps() { // on the head's node, those of the daemons of further job steps
-		j.others[instanceOnNode{step.Node, step.Instance}] = knownStep(step)
-	}
 	for _, mark := range l.Instances() {
-		if mark.State == record.InstanceDone || mark.State == record.InstanceStopped ||
-			mark.State == record.InstanceExited {
+		if mark.State.HasEnded() {
 			at := instanceOnNode{mark.Node, mark.Instance}
 			if newest, there := j.ended[at]; !there || mark.Generation > newest {
 				j.ended[at] = mark.Generation
@@ -167,19 +152,19 @@ func (j *jobSteps) addListing(l signal.Listing, self int) {
 }
 
 // newest returns all known steps of the newest generations of the instances.
-func (j *jobSteps) newest(own []knownStep) []knownStep {
+func (j *jobSteps) newest(own []signal.NodeStep) []signal.NodeStep {
 	generations := make(map[int]int)
 	all := slices.AppendSeq(slices.Clone(own), maps.Values(j.others))
 	for _, s := range all {
 		generations[s.Instance] = max(generations[s.Instance], s.Generation)
 	}
-	return slices.DeleteFunc(all, func(s knownStep) bool { return s.Generation < generations[s.Instance] })
+	return slices.DeleteFunc(all, func(s signal.NodeStep) bool { return s.Generation < generations[s.Instance] })
 }
 
 // addToAccount adds the job's step to the account: that of the rank that is furthest, in any
 // instance. An instance that has been started again has lost steps.
-func (j *jobSteps) addToAccount(at time.Duration, own []knownStep) {
-	furthest := make(map[int]knownStep) // by instance
+func (j *jobSteps) addToAccount(at time.Duration, own []signal.NodeStep) {
+	furthest := make(map[int]signal.NodeStep) // by instance
 	for _, s := range j.newest(own) {
 		if known, there := furthest[s.Instance]; !there || s.Step > known.Step {
 			furthest[s.Instance] = s
@@ -207,16 +192,16 @@ func (j *jobSteps) addToAccount(at time.Duration, own []knownStep) {
 // findSlowest returns the slowest process of those that run: of the slowest ones of all instances on
 // all nodes or, if only the head's node has reported any, of its processes. It also returns the
 // median and the number of the compared.
-func (j *jobSteps) findSlowest(own []knownStep) (slowest knownStep, median float64, count int) {
+func (j *jobSteps) findSlowest(own []signal.NodeStep) (slowest signal.NodeStep, median float64, count int) {
 	if len(j.others) > 0 {
 		own = slowestByInstance(own)
 	}
 	compared := j.newest(own)
-	compared = slices.DeleteFunc(compared, func(s knownStep) bool {
+	compared = slices.DeleteFunc(compared, func(s signal.NodeStep) bool {
 		newest, hasEnded := j.ended[instanceOnNode{s.Node, s.Instance}]
 		return hasEnded && newest >= s.Generation
 	})
-	slices.SortFunc(compared, func(a, b knownStep) int {
+	slices.SortFunc(compared, func(a, b signal.NodeStep) int {
 		return cmp.Or(a.Instance-b.Instance, a.Node-b.Node, a.Rank-b.Rank)
 	})
 	steps := make(map[int]float64)
@@ -225,7 +210,7 @@ func (j *jobSteps) findSlowest(own []knownStep) (slowest knownStep, median float
 	}
 	number, _, median, ok := progress.FindSlowest(steps)
 	if !ok {
-		return knownStep{}, 0, 0
+		return signal.NodeStep{}, 0, 0
 	}
 	return compared[number], median, len(compared)
 }

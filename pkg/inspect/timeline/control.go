@@ -54,7 +54,7 @@ func readRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot,
 func (r *runReader) readControl(control *signal.DirSnapshot) {
 	size := len(r.Nodes)
 	c, l := &r.Control, control.ParseListing(size)
-	c.Heartbeat = l.Heartbeats(record.StateHeartbeat)[0]
+	c.Heartbeat = l.Heartbeats()[0]
 	c.HeadRecord, c.Head = readRecord[record.Head](r, control, signal.NameHead)
 	c.DrainRecord, c.Drain = readRecord[record.OrderlyEnd](r, control, signal.NameOrderlyEnd)
 	c.LingerRecord, _ = readRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)

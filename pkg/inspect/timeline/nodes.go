@@ -40,15 +40,18 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	quick := 0
 	// Evaluate all names, and select the records to be read.
 	for _, name := range nodes.Names {
-		if member, state, _, ok := signal.ParseStepMemberName(name, len(r.Nodes)); ok {
+		n, ok := signal.ParseStateName(name, len(r.Nodes))
+		if !ok || n.Instance != signal.NoInstance || len(r.Nodes) == 0 {
+			continue
+		}
+		node, state := &r.Nodes[record.NodeOfMember(n.Member, len(r.Nodes))], n.State
+		if step := record.StepOfMember(n.Member, len(r.Nodes)); step > 0 {
 			if state == record.StateJoined {
-				node := &r.Nodes[record.NodeOfMember(member, len(r.Nodes))]
-				node.StepDaemons = append(node.StepDaemons, record.StepOfMember(member, len(r.Nodes)))
+				node.StepDaemons = append(node.StepDaemons, step)
 			}
 			continue
 		}
-		node, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
-		if !ok || node >= len(r.Nodes) || !r.Nodes[node].noteName(state, count) {
+		if !node.noteName(state, n.Number) {
 			continue
 		}
 		failed := state == record.StateFailed || state == record.StateSandboxFailed || state == record.StateEvent
@@ -58,7 +61,7 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 		// A quick read includes only the first maxQuickRecords failures and events.
 		isQuick := r.depth == DepthQuick
 		if !isQuick && state != record.StateSandboxReady || isQuick && failed && quick <= maxQuickRecords {
-			files = append(files, nodeRecordFile{name, state, &r.Nodes[node]})
+			files = append(files, nodeRecordFile{name, state, node})
 		}
 	}
 	for i := range r.Nodes {

@@ -159,8 +159,8 @@ func (r *runReader) createNodes(names []string) {
 		size = r.Result.Size
 	default:
 		for _, name := range names {
-			if node, _, _, ok := signal.ParseNodeName(name, 0); ok && node < maxNodes {
-				size = max(size, node+1)
+			if n, ok := signal.ParseStateName(name, 0); ok && n.Member < maxNodes {
+				size = max(size, n.Member+1)
 			}
 		}
 	}

@@ -184,8 +184,10 @@ func (r *runReader) recordedTimes() map[string]time.Time {
 // stateOfRecord returns the state in the name of a node's record, or an empty string for other
 // names.
 func stateOfRecord(name string) record.State {
-	_, state, _, _ := signal.ParseNodeName(name, 0)
-	return state
+	if n, _ := signal.ParseStateName(name, 0); n.Instance == signal.NoInstance {
+		return n.State
+	}
+	return ""
 }
 
 func stripGeneration(state record.State) record.State {

@@ -167,7 +167,7 @@ func TestMany(t *testing.T) {
 	var beating sync.WaitGroup
 	beating.Go(func() {
 		for ctx.Err() == nil {
-			if err := live.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat); err != nil && ctx.Err() == nil {
+			if err := live.WriteHeartbeat(ctx, signal.ControlDir); err != nil && ctx.Err() == nil {
 				t.Errorf("the live run could not beat: %v", err)
 			}
 			select {
