@@ -12,28 +12,24 @@ import (
 // gpuChildCommand returns the subcommand that a daemon runs to query the GPU driver and to receive
 // its events: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
-	return inv.childCommand(gpu.ChildCommand, "nvml", "answer NVML queries from standard input as JSON lines",
-		func(library string, std config.Streams) int { return gpu.ChildMain(library, std.In, std.Out) })
+	return inv.completeCommand(cli.Command{
+		Name: gpu.ChildCommand, Usage: "answer NVML queries from standard input as JSON lines",
+		UsageText: "bringupd " + gpu.ChildCommand, Hidden: true,
+	}, nil, func([]string) error {
+		inv.exitCode = gpu.ChildMain(inv.streams.In, inv.streams.Out)
+		return nil
+	})
 }
 
 // pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
-	return inv.childCommand(pmix.ChildCommand, "pmix", "serve PMIx as configured by standard input",
-		func(library string, std config.Streams) int {
-			return child.ServePMIx(library, std.In, std.Out, std.Err)
-		})
-}
-
-// childCommand returns a hidden subcommand that serves a daemon with a library, which flag names.
-func (inv *invocation) childCommand(
-	name, flag, usage string, serve func(library string, std config.Streams) int,
-) *cli.Command {
 	var library string
-	all := config.List{config.NewText(flag, "FILE", &library, "path of the library")}
+	all := config.List{config.NewText("pmix", "FILE", &library, "path of the library")}
 	return inv.completeCommand(cli.Command{
-		Name: name, Usage: usage, UsageText: "bringupd " + name + " --" + flag + "=FILE", Hidden: true,
+		Name: pmix.ChildCommand, Usage: "serve PMIx as configured by standard input",
+		UsageText: "bringupd " + pmix.ChildCommand + " --pmix=FILE", Hidden: true,
 	}, all, func([]string) error {
-		inv.exitCode = serve(library, inv.streams)
+		inv.exitCode = child.ServePMIx(library, inv.streams.In, inv.streams.Out, inv.streams.Err)
 		return nil
 	})
 }

@@ -82,7 +82,7 @@ func (b *rankCmd) bindThread(rank launcher.StartedRank) (place affinity.Affinity
 	gpus, seen := gpu.QuickTopology("/")
 	if !seen {
 		if _, err = b.runAbandonable(func(ctx context.Context) (err error) {
-			gpus, _, err = gpu.Child{Library: gpu.FindLibrary(os.Getenv)}.ProbeTopology(ctx)
+			gpus, err = gpu.Child{}.ProbeTopology(ctx)
 			return err
 		}); err != nil || b.exitCode != 0 {
 			return place, nil, err

@@ -45,9 +45,10 @@ const (
 // its death. It ends when its standard input ends, and so when its parent ends. See
 // [process.Helper].
 type Child struct {
-	Program string   // empty: the running program
-	Library string   // path of the NVML library; empty: found by the loader
-	Env     []string // nil: the environment of this process
+	Program string // empty: the running program
+	// Env is the environment of the child, with the directories in which the loader looks for the
+	// libraries. nil means that of this process.
+	Env []string
 	// Timeout is the timeout for an answer, and for the initialisation of each further GPU. 0 means
 	// DefaultProbeTimeout. Until the number of GPUs is known it is at most a minute.
 	Timeout time.Duration
@@ -75,22 +76,21 @@ func (c Child) childArgs() []string {
 	if c.Program == "" && len(os.Args) > 0 {
 		name = os.Args[0] // shown by ps, and in messages of the loader
 	}
-	argv := []string{name, ChildCommand}
-	if c.Library != "" {
-		argv = append(argv, "--nvml="+c.Library)
+	return []string{name, ChildCommand}
+}
+
+func (c Child) environ() []string {
+	if c.Env == nil {
+		return os.Environ()
 	}
-	return argv
+	return c.Env
 }
 
 // childEnv returns the environment of the child. LD_BIND_NOW is removed, because the loader would
 // fail: the functions of NVML are resolved only when they are first called. A dump of all
 // goroutines is disabled, because it would hide the one line that explains the child's death.
 func (c Child) childEnv() []string {
-	env := c.Env
-	if env == nil {
-		env = os.Environ()
-	}
-	env = slices.DeleteFunc(slices.Clone(env),
+	env := slices.DeleteFunc(slices.Clone(c.environ()),
 		func(entry string) bool { return strings.HasPrefix(entry, "LD_BIND_NOW=") })
 	return append(env, childEnvVariable+"=1", "GOTRACEBACK=none")
 }

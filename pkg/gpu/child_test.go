@@ -171,27 +171,6 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// TestCUDALibrary verifies that the libcuda of a configured driver library is expected in the same
-// folder.
-func TestCUDALibrary(t *testing.T) {
-	dir := t.TempDir()
-	if got := cudaLibraryPath(filepath.Join(dir, "libnvidia-ml.so.1")); got != "" {
-		t.Errorf("without one it is %q", got)
-	}
-	beside, nvml, link := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(t.TempDir(), "nvml")
-	if err := errors.Join(os.WriteFile(beside, nil, 0o600), os.WriteFile(nvml, nil, 0o600), os.Symlink(nvml, link)); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{nvml, link} {
-		if got := cudaLibraryPath(name); got != beside {
-			t.Errorf("for %s it is %q", name, got)
-		}
-	}
-	if got := cudaLibraryPath(""); got != "" {
-		t.Errorf("where none was named it is %q", got)
-	}
-}
-
 func TestChildThatHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -380,7 +359,7 @@ func TestProbeStartsNoProbe(t *testing.T) {
 }
 
 func TestChildCommandLine(t *testing.T) {
-	child := Child{Program: "/opt/bringupd", Library: "/run/nvidia/driver/libnvidia-ml.so.1", Env: []string{"LD_BIND_NOW=1", "A=b"}}
+	child := Child{Program: "/opt/bringupd", Env: []string{"LD_BIND_NOW=1", "A=b"}}
 	if got := child.childEnv(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
 		t.Errorf("got %q", got)
 	}
@@ -388,7 +367,7 @@ func TestChildCommandLine(t *testing.T) {
 		child         Child
 		program, args string
 	}{
-		"another": {child, "/opt/bringupd", "gpu-child --nvml=/run/nvidia/driver/libnvidia-ml.so.1"},
+		"another": {child, "/opt/bringupd", "gpu-child"},
 		"plain":   {Child{}, process.OwnBinary, "gpu-child"},
 	} {
 		if got := strings.Join(test.child.childArgs()[1:], " "); got != test.args || test.child.programPath() != test.program {
@@ -400,7 +379,7 @@ func TestChildCommandLine(t *testing.T) {
 // tellDescriptors reports in its detail which files it has open, besides its streams, after the
 // request.
 func tellDescriptors() int {
-	ChildMain("/nonexistent", strings.NewReader(""), io.Discard)
+	ChildMain(strings.NewReader(""), io.Discard)
 	entries, _ := os.ReadDir("/proc/self/fd")
 	var found []string
 	for _, entry := range entries {

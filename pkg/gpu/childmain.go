@@ -37,7 +37,7 @@ type deviceLibrary interface {
 // the answers as lines to out. It returns when in ends. The parent keeps in open, so the child ends
 // when its parent does, whatever the reason. It returns the exit code, which is 0 unless the child
 // could not continue.
-func ChildMain(library string, in io.Reader, out io.Writer) int {
+func ChildMain(in io.Reader, out io.Writer) int {
 	if os.Getenv(childEnvVariable) != "" {
 		process.CloseInheritedFiles(2)
 	} else {
@@ -45,7 +45,7 @@ func ChildMain(library string, in io.Reader, out io.Writer) int {
 		// user end it.
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	}
-	return serveRequests(openLibrary(library), in, out)
+	return serveRequests(openLibrary(), in, out)
 }
 
 var errInputEnded = errors.New("standard input was closed")

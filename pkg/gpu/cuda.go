@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -27,17 +26,16 @@ type CUDAFacts struct {
 	VisibleDevices *string `json:"visible,omitempty"`
 }
 
-// inspectCUDA queries the CUDA driver. library is the file to load; if it is empty, the loader finds
-// one. It needs a process of its own: the library may crash, hang, keep threads and start
-// nvidia-modprobe, and it stays loaded until the process ends. It creates no context, and so uses no
-// memory of any GPU.
-func inspectCUDA(library string) CUDAFacts {
+// inspectCUDA queries the CUDA driver. It needs a process of its own: the library may crash, hang, keep
+// threads and start nvidia-modprobe, and it stays loaded until the process ends. It creates no context,
+// and so uses no memory of any GPU.
+func inspectCUDA() CUDAFacts {
 	var f CUDAFacts
 	if visible, set := os.LookupEnv(VisibleDevicesVariable); set {
 		visible = textutil.SingleLine(visible, maxTextLength)
 		f.VisibleDevices = &visible
 	}
-	queryCUDA(library, &f)
+	queryCUDA(&f)
 	return f
 }
 
@@ -74,22 +72,4 @@ func (c Child) queryCUDA(ctx context.Context) (CUDAFacts, error) {
 	d.KillOrAbandon()
 	why, detail := d.failureReason(err)
 	return CUDAFacts{Init: cmp.Or(why, ProbeDied), Detail: cmp.Or(detail, "it gave an unexpected response")}, nil
-}
-
-// cudaLibraryPath returns the path of the libcuda in the directory of the given libnvidia-ml,
-// because a driver's directory has both. It returns the empty string, with which the loader
-// chooses, if the directory has none or nvml is empty.
-func cudaLibraryPath(nvml string) string {
-	if nvml == "" {
-		return ""
-	}
-	file, err := filepath.EvalSymlinks(nvml)
-	if err != nil {
-		return ""
-	}
-	beside := filepath.Join(filepath.Dir(file), "libcuda.so.1")
-	if _, err := os.Stat(beside); err != nil {
-		return ""
-	}
-	return beside
 }

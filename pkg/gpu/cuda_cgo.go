@@ -21,7 +21,6 @@ static const char *file_of(void *symbol) {
 import "C"
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,11 +37,11 @@ import (
 // does not return the address of a function.
 type cudaLibrary struct{ handle unsafe.Pointer }
 
-// queryCUDA loads the library and sets the fields of f that it provides. All symbols are resolved
+// queryCUDA loads the library that the loader finds and sets the fields of f that it provides. All symbols are resolved
 // now (RTLD_NOW): if one is missing, the loader returns a message, whereas resolving it later would
 // end the process during a call.
-func queryCUDA(library string, f *CUDAFacts) {
-	name := C.CString(cmp.Or(library, "libcuda.so.1"))
+func queryCUDA(f *CUDAFacts) {
+	name := C.CString("libcuda.so.1")
 	defer C.free(unsafe.Pointer(name))
 	runtime.LockOSThread() // dlerror returns the last message of the calling thread
 	defer runtime.UnlockOSThread()

@@ -16,7 +16,7 @@ import (
 
 func init() {
 	helpers["CUDA library"] = func() int {
-		_ = json.NewEncoder(os.Stdout).Encode(inspectCUDA(os.Getenv("GPU_TEST_LIBRARY")))
+		_ = json.NewEncoder(os.Stdout).Encode(inspectCUDA())
 		return 0
 	}
 }
@@ -35,7 +35,7 @@ func cudaProcess(t *testing.T, f standin.Fake, lines ...string) *exec.Cmd {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = helperEnv("CUDA library", "GPU_TEST_LIBRARY="+f.Library, f.Env(), "CUDA_VISIBLE_DEVICES=0,1", "GOTRACEBACK=none")
+	cmd.Env = append(f.Environ(), helperVariable+"=CUDA library", "CUDA_VISIBLE_DEVICES=0,1", "GOTRACEBACK=none")
 	return cmd
 }
 

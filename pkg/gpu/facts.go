@@ -83,9 +83,7 @@ type Facts struct {
 	// details if Init is not from NVML, or if the library cannot be loaded
 	Detail string `json:"detail,omitempty"`
 
-	// the library that was requested; empty: found by the loader
-	Library string          `json:"library,omitempty"`
-	Driver  Reading[string] `json:"driver"` // for example 570.86.15
+	Driver Reading[string] `json:"driver"` // for example 570.86.15
 	// the newest version that the driver supports: 12.8
 	CUDA Reading[string] `json:"cuda"`
 

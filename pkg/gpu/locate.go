@@ -2,46 +2,35 @@ package gpu
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
+
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // ProbeTopology returns the topology of this node's GPUs. It starts a child only if there is a sign
-// of an NVIDIA GPU. If the result has no GPUs, why explains why there are none, or why they are
-// unknown. ProbeTopology returns an error only if the context has ended: its cause.
-func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err error) {
-	if c.Library == "" && len(FindNVIDIASigns("/")) == 0 {
-		if t = BuildTopology("/", NonNVIDIAFacts("/")); t.GPUs == nil {
-			why = "no sign of an NVIDIA GPU or driver, or of an AMD or Intel GPU"
-		}
-		return t, why, nil
+// of an NVIDIA GPU. ProbeTopology returns an error only if the context has ended: its cause.
+func (c Child) ProbeTopology(ctx context.Context) (Topology, error) {
+	if !HasLibrary(c.environ()) && len(FindNVIDIASigns("/")) == 0 {
+		return BuildTopology("/", NonNVIDIAFacts("/")), nil
 	}
 	facts, err := c.Probe(ctx)
-	switch {
-	case err != nil:
-		return t, "", err
-	case facts.Init != Success:
-		return t, strings.TrimSuffix(fmt.Sprintf("cannot query NVML for GPUs: %s: %s", facts.Init,
-			facts.Detail), ": "), nil
-	case len(facts.GPUs) == 0:
-		why = "NVML shows no GPU"
+	if err != nil {
+		return Topology{}, err
 	}
-	return BuildTopology("/", facts), why, nil
+	return BuildTopology("/", facts), nil
 }
 
-// nvmlFileName is the name by which the loader finds NVML.
-const nvmlFileName = "libnvidia-ml.so.1"
+// libraryName is the file name by which the loader finds NVML.
+const libraryName = "libnvidia-ml.so.1"
 
-// FindLibrary returns the path of NVML in LD_LIBRARY_PATH, or an empty string. It is queried even if
+// HasLibrary reports whether the LD_LIBRARY_PATH of an environment has NVML. It is queried then even if
 // the machine shows no sign of an NVIDIA GPU.
-func FindLibrary(getenv func(name string) string) string {
-	for _, dir := range filepath.SplitList(getenv("LD_LIBRARY_PATH")) {
-		path := filepath.Join(dir, nvmlFileName)
-		if info, err := os.Stat(path); dir != "" && err == nil && info.Mode().IsRegular() {
-			return path
-		}
-	}
-	return ""
+func HasLibrary(environ []string) bool {
+	path, _ := envlist.Lookup(environ, "LD_LIBRARY_PATH")
+	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
+		info, err := os.Stat(filepath.Join(dir, libraryName))
+		return dir != "" && err == nil && info.Mode().IsRegular()
+	})
 }

@@ -16,31 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// libraryName is the library that the loader searches if no file is named.
-const libraryName = "libnvidia-ml.so.1"
-
-// nvmlLibrary implements deviceLibrary by NVML. path is the file of the library, or empty if the loader
-// finds it. The library is not loaded before initNVML.
+// nvmlLibrary implements deviceLibrary by NVML. The library is not loaded before initNVML.
 //
 // All functions of NVML except Init may be called only after a successful Init, and only if the
 // library has them. Otherwise the loader ends the process.
-type nvmlLibrary struct {
-	*collector
-	path string
-}
+type nvmlLibrary struct{ *collector }
 
 var _ deviceLibrary = nvmlLibrary{}
 
-func openLibrary(path string) deviceLibrary {
+func openLibrary() deviceLibrary {
 	returnNames() // must come before a library is loaded
-	return nvmlLibrary{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}
+	return nvmlLibrary{newCollector(nvml.New(), os.Stderr)}
 }
 
 func (d nvmlLibrary) inspectGPUs(tell func(message)) Facts {
 	facts := d.collectFacts(func(p Progress) { tell(message{Progress: &p}) })
-	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
-		facts.Detail = d.loadError()
+		facts.Detail = loadError()
 	}
 	return facts
 }
@@ -50,18 +42,18 @@ func (d nvmlLibrary) watchEvents(ctx context.Context, what request, tell func(me
 	case Success:
 		return watchGPUs(ctx, d.collector, what, tell)
 	case LibraryNotFound:
-		return fmt.Errorf("cannot use NVML: %s: %s", ret, d.loadError())
+		return fmt.Errorf("cannot use NVML: %s: %s", ret, loadError())
 	default:
 		return fmt.Errorf("cannot use NVML: %s", ret)
 	}
 }
 
-func (d nvmlLibrary) inspectCUDA() CUDAFacts { return inspectCUDA(cudaLibraryPath(d.path)) }
+func (nvmlLibrary) inspectCUDA() CUDAFacts { return inspectCUDA() }
 
 // loadError returns the message of the loader. It loads the library again, because go-nvml does
 // not return the message.
-func (d nvmlLibrary) loadError() string {
-	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)
+func loadError() string {
+	lib := dl.New(libraryName, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := lib.Open(); err != nil {
 		return err.Error()
 	}

@@ -7,21 +7,18 @@ import (
 	"fmt"
 )
 
-// noLibrary implements deviceLibrary in a program without cgo, which cannot query NVML. Its value is
-// the path of the library.
-type noLibrary string
+// noLibrary implements deviceLibrary in a program without cgo, which cannot query NVML.
+type noLibrary struct{}
 
-func openLibrary(path string) deviceLibrary { return noLibrary(path) }
+func openLibrary() deviceLibrary { return noLibrary{} }
 
-func (d noLibrary) inspectGPUs(func(message)) Facts {
-	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
-}
+func (noLibrary) inspectGPUs(func(message)) Facts { return Facts{Version: FactsVersion, Init: NoCgo} }
 
-func (d noLibrary) inspectCUDA() CUDAFacts { return inspectCUDA(cudaLibraryPath(string(d))) }
+func (noLibrary) inspectCUDA() CUDAFacts { return inspectCUDA() }
 
 func (noLibrary) watchEvents(context.Context, request, func(message)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
 }
 
 // queryCUDA sets f.Init to NO_CGO, because a library cannot be called without cgo.
-func queryCUDA(_ string, f *CUDAFacts) { f.Init = NoCgo }
+func queryCUDA(f *CUDAFacts) { f.Init = NoCgo }

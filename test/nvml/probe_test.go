@@ -82,8 +82,7 @@ func host(t *testing.T) string {
 func probe(t *testing.T, fake nvml.Fake, deadline time.Duration) gpu.Facts {
 	t.Helper()
 	facts, err := gpu.Child{
-		Program: program, Library: fake.Library, Timeout: deadline,
-		Env: append(os.Environ(), fake.Env()),
+		Program: program, Timeout: deadline, Env: fake.Environ(),
 	}.Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -264,8 +263,7 @@ func TestOldLibrary(t *testing.T) {
 // the monitor in the same child process can use them at once.
 func TestAttach(t *testing.T) {
 	fake := saying(t, "gpu * attach 2")
-	session := gpu.Child{Program: program, Library: fake.Library, Timeout: patience,
-		Env: append(os.Environ(), fake.Env())}.NewSession()
+	session := gpu.Child{Program: program, Timeout: patience, Env: fake.Environ()}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	var came []int
 	began := time.Now()

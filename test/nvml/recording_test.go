@@ -34,8 +34,7 @@ func TestRecording(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "recording.json")
 			command := exec.CommandContext(t.Context(), program, "check", "--json",
 				"--start-timeout=1s", "--record="+file)
-			command.Env = append(os.Environ(), fake.Env(), "LD_LIBRARY_PATH="+filepath.Dir(fake.Library),
-				gpu.VisibleDevicesVariable+"="+tc.visible)
+			command.Env = append(fake.Environ(), gpu.VisibleDevicesVariable+"="+tc.visible)
 			out, err := command.Output()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)

@@ -3,7 +3,7 @@ package nvml_test
 import (
 	"context"
 	"errors"
-	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,8 +22,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	ctx, cancel := context.WithCancelCause(limit)
 	defer cancel(nil)
 	var first gpu.Event
-	session := gpu.Child{Program: program, Library: fake.Library,
-		Env: append(os.Environ(), fake.Env())}.NewSession()
+	session := gpu.Child{Program: program, Env: fake.Environ()}.NewSession()
 	defer func() { _ = session.Close(context.WithoutCancel(ctx)) }()
 	err := session.Watch(ctx, func(gpus int) {
 		if gpus != 8 {
@@ -75,8 +74,8 @@ func TestWatch(t *testing.T) {
 
 // TestNothingToWatch checks that the monitor reports a missing library.
 func TestNothingToWatch(t *testing.T) {
-	none := nvml.Fake{Library: whole.Library + ".none"}
-	session := gpu.Child{Program: program, Library: none.Library}.NewSession()
+	none := nvml.Fake{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}
+	session := gpu.Child{Program: program, Env: none.Environ()}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	err := session.Watch(t.Context(), func(n int) {
 		t.Errorf("%d GPUs are watched", n)

@@ -79,7 +79,7 @@ func TestWheelSeesGPUs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		child.Library, child.Env = fake.Library, append(os.Environ(), fake.Env())
+		child.Env = fake.Environ()
 		facts, err := child.Probe(t.Context())
 		if err != nil {
 			t.Fatal(err)

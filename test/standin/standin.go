@@ -61,6 +61,11 @@ func (f Fake) In(dir string) Fake {
 // Env returns the variable by which the library finds its answers.
 func (f Fake) Env() string { return variable + "=" + f.dir }
 
+// Environ returns the environment of a process that loads the library.
+func (f Fake) Environ() []string {
+	return append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(f.Library), f.Env())
+}
+
 // Answer sets the library's answers on that host from now on. Everything is healthy except for what
 // the lines say.
 func (f Fake) Answer(host string, lines ...string) error {

@@ -28,7 +28,7 @@ func StepTopology(ctx context.Context, log *zap.Logger) gpu.Topology {
 	if isKnown {
 		return topology
 	}
-	topology, _, err := gpu.Child{}.ProbeTopology(ctx)
+	topology, err := gpu.Child{}.ProbeTopology(ctx)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("cannot query the GPUs: the processes of this step are not bound to them", zap.Error(err))
 	}

@@ -87,7 +87,7 @@ func handle(why gpu.NVMLReturn) func(*gpu.Facts) {
 }
 
 func initOf(why gpu.NVMLReturn) func(*gpu.Facts) {
-	return func(f *gpu.Facts) { *f = gpu.Facts{Version: 1, Init: why, Library: "libnvidia-ml.so.1"} }
+	return func(f *gpu.Facts) { *f = gpu.Facts{Version: 1, Init: why} }
 }
 
 // pair changes NVML's status of the connection between two GPUs.

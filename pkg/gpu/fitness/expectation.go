@@ -22,7 +22,7 @@ type Expectation struct {
 	Environ []string // the driver process's environment; nil: unknown
 	// Signs are the signs of NVIDIA GPUs that gpu.FindNVIDIASigns has found on this node.
 	Signs []string
-	// LibraryNamed says that the user has set the path of the NVML library.
+	// LibraryNamed says that the LD_LIBRARY_PATH of the job has NVML.
 	LibraryNamed bool
 }
 

@@ -23,7 +23,6 @@ type initFailure struct {
 // library but no driver, and a job without GPUs may have no access to the driver. Neither is a
 // fault if the job needs no GPU.
 var initFailures = map[gpu.NVMLReturn]initFailure{
-	// explainMissingLibrary may replace this text
 	gpu.LibraryNotFound: {check.Fail, check.Skip, "libnvidia-ml.so.1 not found",
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a " +
 			"node without the NVIDIA driver, choose nodes with GPUs, or drop --gpus-per-node, or use --gpu-check=off"},
@@ -75,7 +74,7 @@ func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 	// Add details for some failures.
 	switch f.Init {
 	case gpu.LibraryNotFound:
-		explainMissingLibrary(&finding, f, want)
+		explainMissingLibrary(&finding, want)
 	case gpu.DriverUnresponsive:
 		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "a response", check.ClassNode
 	case gpu.NoCgo:
@@ -121,10 +120,7 @@ func warnIfSigns(f *check.Finding, want Expectation) {
 		textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
-func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) {
-	if facts.Library != "" {
-		f.Observed = facts.Library + " not found"
-	}
+func explainMissingLibrary(f *check.Finding, want Expectation) {
 	warnIfSigns(f, want)
 	switch signs := len(want.Signs) > 0; {
 	case signs && !gpu.HasOnlyPCIDevices(want.Signs):

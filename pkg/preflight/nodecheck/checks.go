@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/envlist"
-
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
@@ -48,10 +46,9 @@ func New(cfg Config) (*Checks, error) {
 	}
 	if cfg.Policy.Mode != check.ModeOff {
 		expect.Mode = cfg.Policy.Mode
-		library := cfg.nvmlLibrary()
 		c.gpus = &GPUs{
-			Prober: gpu.Child{Library: library}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect,
-			LibraryNamed: library != "", Root: cfg.Root,
+			Prober: gpu.Child{Env: cfg.Environ}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect,
+			LibraryNamed: gpu.HasLibrary(cfg.Environ), Root: cfg.Root,
 		}
 		c.nodeChecks = append(c.nodeChecks, c.gpus)
 		// the last round may wait for NVML's driver, and then for CUDA's
@@ -90,21 +87,13 @@ const (
 	activeStopTimeout = 5 * time.Second
 )
 
-// nvmlLibrary returns the path of NVML in the library path of the job's programs, or an empty string.
-func (cfg Config) nvmlLibrary() string {
-	return gpu.FindLibrary(func(name string) string {
-		value, _ := envlist.Lookup(cfg.Environ, name)
-		return value
-	})
-}
-
 // cudaProber returns the function that queries the CUDA driver in the environment of the job's
 // programs. It returns nil if the policy turns off all checks that use the result.
 func (cfg Config) cudaProber() func(context.Context) (gpu.CUDAFacts, error) {
 	if !slices.ContainsFunc(fitness.CUDACheckIDs(), func(id string) bool { return !cfg.Policy.IsOff(id) }) {
 		return nil
 	}
-	return gpu.Child{Library: cfg.nvmlLibrary(), Env: cfg.Environ}.ProbeCUDA
+	return gpu.Child{Env: cfg.Environ}.ProbeCUDA
 }
 
 var errActiveDone = errors.New("timed out while stopping the active checks")

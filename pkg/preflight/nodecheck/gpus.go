@@ -40,8 +40,8 @@ type GPUs struct {
 	// CUDA queries the CUDA driver after NVML has found a GPU; nil: it is not queried.
 	CUDA   func(context.Context) (gpu.CUDAFacts, error)
 	Expect fitness.Expectation
-	// LibraryNamed says that the user has set the path of the NVML library. The library is then
-	// queried even if there is no sign of a GPU.
+	// LibraryNamed says that the LD_LIBRARY_PATH of the job has NVML. It is then queried even if there
+	// is no sign of a GPU.
 	LibraryNamed bool
 	// Root is the directory that contains /dev, /proc and /sys.
 	Root string

@@ -35,7 +35,7 @@ type ExpectedGPUs struct {
 	Mode     check.GPUMode `json:"mode"`
 	// signs of GPUs that gpu.FindNVIDIASigns has found
 	Signs []string `json:"signs,omitempty"`
-	Named bool     `json:"named,omitempty"` // the user has set the path of the NVML library
+	Named bool     `json:"named,omitempty"` // LD_LIBRARY_PATH has NVML
 }
 
 // newBundle returns a bundle of the results of this version of the program. seen has the state of
