@@ -88,7 +88,8 @@ func TestClockOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	was, is := before.Nodes[2].Clock, after.Nodes[2].Clock
-	if far := (is.Offset - was.Offset - time.Hour).Abs(); !is.Known || far > time.Millisecond || is.Residual > time.Second {
+	far := (is.Offset - was.Offset - time.Hour).Abs()
+	if !is.Known || far > time.Millisecond || is.Residual > time.Second {
 		t.Errorf("the clock is %+v, and was %+v", is, was)
 	}
 	if far := after.Nodes[2].Phases[0].From.Sub(before.Nodes[2].Phases[0].From).Abs(); far > time.Millisecond {
@@ -152,7 +153,10 @@ func TestPlantedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf("%+v", run.Problems)
-		for _, want := range []string{"nodes/0001.failed: it is a symbolic link", "abort.0002: it is a symbolic link", "0003.failed: it belongs to another attempt"} {
+		for _, want := range []string{
+			"nodes/0001.failed: it is a symbolic link", "abort.0002: it is a symbolic link",
+			"0003.failed: it belongs to another attempt",
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the problems lack %q: %s", want, text)
 			}
@@ -175,7 +179,9 @@ func write(t testing.TB, path, text string) {
 
 // TestWithoutSomething verifies that, if any part of a run directory is missing, the rest is shown.
 func TestWithoutSomething(t *testing.T) {
-	for _, name := range []string{"control/job", "control/go", "nodes", "events", "logs", "result.json", "nodes/0002.joined", "events/0000.jsonl"} {
+	for _, name := range []string{
+		"control/job", "control/go", "nodes", "events", "logs", "result.json", "nodes/0002.joined", "events/0000.jsonl",
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := recorded(t, "check-75")
 			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
@@ -204,12 +210,15 @@ func many(t testing.TB, size int) string {
 		}
 	}
 	header := `{"v":2,"nonce":"a","rank":%d,"host":"n%d","at":"2026-11-21T12:00:00Z"`
-	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
-	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":2,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
+	job := fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1)
+	write(t, filepath.Join(dir, "control/job"), job)
+	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":2,"since_start_ns":1000000000}`+"\n", 30)
 	for node := range size {
-		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined)), fmt.Sprintf(header+"}\n", node, node))
-		for _, state := range []record.State{record.StateServiceUp, record.StateSandboxReady, "checked.000123", "beat.000007"} {
-			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, state)), "")
+		for state, text := range map[record.State]string{
+			record.StateJoined: fmt.Sprintf(header+"}\n", node, node), record.StateServiceUp: "",
+			record.StateSandboxReady: "", "checked.000123": "", "beat.000007": "",
+		} {
+			write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, state)), text)
 		}
 		write(t, filepath.Join(dir, signal.EventsDir, signal.EventsName(mainDaemonKind, node, size)), events)
 	}
@@ -224,8 +233,9 @@ func TestManyNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(run.NodesInState(record.StateServiceUp)) != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
-			t.Errorf("%d are up, there are the problems %q", len(run.NodesInState(record.StateServiceUp)), run.Problems)
+		up := len(run.NodesInState(record.StateServiceUp))
+		if up != size || len(run.Problems) > 0 || run.Nodes[1000].Host != "n1000" {
+			t.Errorf("%d are up, there are the problems %q", up, run.Problems)
 		}
 		if depth == DepthFull && len(run.Events) != 30*size {
 			t.Errorf("there are %d events", len(run.Events))
@@ -234,7 +244,8 @@ func TestManyNodes(t *testing.T) {
 }
 
 func TestReadRefusesWhatIsNoRun(t *testing.T) {
-	if _, err := Read(t.Context(), t.TempDir(), DepthQuick); err == nil || !strings.Contains(err.Error(), "it has no control") {
+	_, err := Read(t.Context(), t.TempDir(), DepthQuick)
+	if err == nil || !strings.Contains(err.Error(), "it has no control") {
 		t.Errorf("an empty directory is a run: %v", err)
 	}
 	if _, err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), DepthQuick); err == nil {
@@ -244,24 +255,25 @@ func TestReadRefusesWhatIsNoRun(t *testing.T) {
 
 // FuzzRead verifies that reading any run directory ends and shows something.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"v":2,"nonce":"a","size":4}`+"\n"), []byte("{}\n"), []byte(""), []byte(`{"dropped":1}`+"\n"), "0001.failed")
-	f.Add([]byte(`{"v":2,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n"), []byte("\n"), []byte("x"), []byte(""), "9999.beat.1")
-	f.Add([]byte(`{"v":2,"nonce":"a","size":999999999}`+"\n"), []byte(`{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n"), []byte("x"), []byte(""), "0000.checked.9")
-	f.Fuzz(func(t *testing.T, job, result, record, events []byte, name string) {
+	f.Add(`{"v":2,"nonce":"a","size":4}`+"\n", "{}\n", "", `{"dropped":1}`+"\n", "0001.failed")
+	f.Add(`{"v":2,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n", "\n", "x", "", "9999.beat.1")
+	f.Add(`{"v":2,"nonce":"a","size":999999999}`+"\n", `{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n",
+		"x", "", "0000.checked.9")
+	f.Fuzz(func(t *testing.T, job, result, record, events, name string) {
 		dir := t.TempDir()
 		for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir} {
 			if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
-		write(t, filepath.Join(dir, "control/job"), string(job))
-		write(t, filepath.Join(dir, "control/abort.0000"), string(record))
-		write(t, filepath.Join(dir, "control/team.0000"), string(record))
-		write(t, filepath.Join(dir, "result.json"), string(result))
-		write(t, filepath.Join(dir, "events/0000.jsonl"), string(events))
-		write(t, filepath.Join(dir, "events/0001.jsonl"), string(events))
+		for file, text := range map[string]string{
+			"control/job": job, "control/abort.0000": record, "control/team.0000": record, "result.json": result,
+			"events/0000.jsonl": events, "events/0001.jsonl": events,
+		} {
+			write(t, filepath.Join(dir, file), text)
+		}
 		// The data may be an invalid name.
-		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
+		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), []byte(record), 0o600)
 		for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 			run, err := Read(t.Context(), dir, depth)
 			if err != nil || len(run.Nodes) > maxNodes {

@@ -17,9 +17,12 @@ func TestSpans(t *testing.T) {
 		return Event{At: at(ms), Name: eventlog.PhaseEntered, Phase: phase}
 	}
 	leave := func(ms int, phase string, ok bool) Event {
-		return Event{At: at(ms), Name: eventlog.PhaseLeft, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{EndedPhase: record.Phase(phase)}, OK: &ok, TookNS: int64(time.Millisecond)}}
+		fields := eventlog.Fields{OK: &ok, TookNS: int64(time.Millisecond)}
+		fields.EndedPhase = record.Phase(phase)
+		return Event{At: at(ms), Name: eventlog.PhaseLeft, Fields: fields}
 	}
 	other := func(ms int, name eventlog.EventType) Event { return Event{At: at(ms), Name: name} }
+	untilTheEnd := []Event{enter(0, "driver"), enter(8, "drain"), other(9, eventlog.DaemonEnded)}
 	for _, test := range []struct {
 		name    string
 		events  []Event
@@ -27,13 +30,19 @@ func TestSpans(t *testing.T) {
 		want    string
 	}{
 		{"none", nil, true, ""},
-		{"one after the other", []Event{enter(0, "join"), leave(5, "join", true), enter(5, "gate"), leave(7, "gate", false)}, true, "join 0-5 ok, gate 5-7"},
-		{"side by side", []Event{enter(0, "check"), enter(1, "head"), leave(5, "check", true), leave(9, "head", true)}, true, "check 0-5 ok, head 1-9 ok"},
-		{"ended by the end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, eventlog.DaemonEnded)}, true, "driver 0-8 ok, drain 8-9 ok"},
-		{"ended by a bad end", []Event{enter(0, "driver"), enter(8, "drain"), other(9, eventlog.DaemonEnded)}, false, "driver 0-8, drain 8-9"},
-		{"still at it", []Event{enter(0, "driver"), other(6, eventlog.ProbeChanged)}, false, "driver 0-6 open"},
+		{"one after the other", []Event{
+			enter(0, "join"), leave(5, "join", true), enter(5, "gate"), leave(7, "gate", false),
+		}, true, "join 0-5 ok, gate 5-7"},
+		{"side by side", []Event{
+			enter(0, "check"), enter(1, "head"), leave(5, "check", true), leave(9, "head", true),
+		}, true, "check 0-5 ok, head 1-9 ok"},
+		{"ended by the end", untilTheEnd, true, "driver 0-8 ok, drain 8-9 ok"},
+		{"ended by a bad end", untilTheEnd, false, "driver 0-8, drain 8-9"},
+		{"still open", []Event{enter(0, "driver"), other(6, eventlog.ProbeChanged)}, false, "driver 0-6 open"},
 		{"its begin is lost", []Event{leave(5, "join", true)}, false, "join 4-5 ok"},
-		{"again", []Event{enter(0, "workers"), leave(1, "workers", false), enter(2, "workers")}, false, "workers 0-1, workers 2-2 open"},
+		{"again", []Event{
+			enter(0, "workers"), leave(1, "workers", false), enter(2, "workers"),
+		}, false, "workers 0-1, workers 2-2 open"},
 		{"it ends before it begins", []Event{enter(5, "join"), leave(0, "join", true)}, false, "join 5-5 ok"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,10 +64,11 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestParseRanks parses lists of nodes of the head.
-func TestParseRanks(t *testing.T) {
+// TestParseNodeIndices parses lists of nodes of the head.
+func TestParseNodeIndices(t *testing.T) {
 	for list, want := range map[string][]int{
-		"1-3,7": {1, 2, 3, 7}, "0": {0}, "": nil, "x,2": {2}, "3-1": nil, "5-99": nil, "-1": nil, "0-7,0-7,0-7": {0, 1, 2, 3, 4, 5, 6, 7},
+		"1-3,7": {1, 2, 3, 7}, "0": {0}, "": nil, "x,2": {2}, "3-1": nil, "5-99": nil, "-1": nil,
+		"0-7,0-7,0-7": {0, 1, 2, 3, 4, 5, 6, 7},
 	} {
 		if got := parseNodeIndices(list, 8); !slices.Equal(got, want) {
 			t.Errorf("%q are %v, want %v", list, got, want)

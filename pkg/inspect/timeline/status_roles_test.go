@@ -4,25 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-// TestRolesBeforePlacement verifies that the roles are named before they are placed.
-func TestRolesBeforePlacement(t *testing.T) {
-	run := made(2, record.StateJoined)
-	run.Job.Plan = &record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin}, Roles: []string{"judge", "trainer"}}
-	status := SummarizeRun(run, Observation{Now: begin.Add(age)})
-	text := status.Text(TextStyle{})
-	for _, want := range []string{"waiting for the placement of the roles\n", "  role judge    not placed yet\n", "  role trainer  not placed yet\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
-		}
-	}
-	if got := status.RoleNames(); got != "roles: judge, trainer" {
-		t.Errorf("got %q", got)
-	}
-}
 
 // TestGateWaitsForRoles verifies that programs learn which roles the gate waits for.
 func TestGateWaitsForRoles(t *testing.T) {
@@ -33,7 +15,8 @@ func TestGateWaitsForRoles(t *testing.T) {
 	}
 	// A quick read of a large run has no events.
 	quick := read(t, "roles-waiting", DepthQuick)
-	if got := SummarizeRun(quick, Observation{Now: time.Now()}).Roles; len(got) != 4 || got[1].Ready != 1 || got[1].Starting != 1 {
+	got := SummarizeRun(quick, Observation{Now: time.Now()}).Roles
+	if len(got) != 4 || got[1].Ready != 1 || got[1].Starting != 1 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -61,10 +44,12 @@ func TestStepWithoutDaemon(t *testing.T) {
 
 func TestRoleLines(t *testing.T) {
 	role := RoleStatus{
-		Name: "judge", Instances: 12, Need: 8, instanceCounts: instanceCounts{Ready: 5, Restarting: 6, Lost: 1}, Restarts: 9, MoreWaits: 2, LastExit: "died",
+		Name: "judge", Instances: 12, Need: 8, instanceCounts: instanceCounts{Ready: 5, Restarting: 6, Lost: 1},
+		Restarts: 9, MoreWaits: 2, LastExit: "died",
 		Waits: []InstanceStatus{{Instance: "judge.1", State: "restarting", Nodes: "n1", What: "died"}},
 	}
-	want := "  role judge  5/12 ready, 6 restarting, 1 lost, needs 8, 9 restarts\n    judge.1 restarting on n1: died\n    +2 more"
+	want := "  role judge  5/12 ready, 6 restarting, 1 lost, needs 8, 9 restarts\n" +
+		"    judge.1 restarting on n1: died\n    +2 more"
 	if got := strings.Join(RoleLines([]RoleStatus{role}), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
