@@ -31,8 +31,8 @@ func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
 	own := s.selector.settings(outputHeading,
 		config.NewSwitch("watch", &s.keepWatching,
-			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
-				"changes").WithShortName("w"),
+			"wait for the run, and update until it ends: the whole view on a terminal, otherwise a line "+
+				"for each change").WithShortName("w"),
 		loopbackSetting("serve", &s.serveAddress,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
 				"for ssh -L; with port 0 the kernel picks one"),

@@ -20,12 +20,11 @@ type StatusWriter struct {
 	Out   *os.File
 	Style timeline.TextStyle
 	// Updates reports that more than one state is written: on a terminal each overwrites the one
-	// before, and elsewhere only changes are written.
+	// before, and elsewhere each change is a line, and the last state is whole.
 	Updates bool
 
-	drawnLines int             // number of lines on the terminal
-	lastLines  map[string]bool // lines of the state before
-	lastJSON   []byte          // the state before, without times
+	drawnLines int    // number of lines on the terminal
+	lastShown  []byte // the state before, without times: its first line, or as JSON
 }
 
 // WriteText writes the state as text.
@@ -37,7 +36,7 @@ func (w *StatusWriter) WriteText(status timeline.Status) error {
 	}
 	w.Style.Width = width
 	if height == 0 {
-		return w.writeChanges(status)
+		return w.writeChange(status)
 	}
 	if status.Over() {
 		w.Style.Width = 0
@@ -51,17 +50,28 @@ func (w *StatusWriter) WriteText(status timeline.Status) error {
 	return err
 }
 
-// writeChanges writes the lines that differ from those of the state before, with the time.
-func (w *StatusWriter) writeChanges(status timeline.Status) error {
-	if w.lastLines == nil {
-		w.lastLines = make(map[string]bool)
+// writeChange writes the first line of the state, with the time, if it has changed. A run that is
+// over, or whose daemons may be gone, is shown whole.
+func (w *StatusWriter) writeChange(status timeline.Status) error {
+	firstLine := func(s timeline.Status) string {
+		line, _, _ := strings.Cut(s.Text(w.Style), "\n")
+		return line
 	}
-	var changed strings.Builder
-	for _, line := range status.ChangedLines(w.Style, w.lastLines) {
-		changed.WriteString(status.At.Format(time.TimeOnly) + " " + line + "\n")
+	if !w.hasChanged(fmt.Appendf(nil, "%s %t", firstLine(status.WithoutTimes()), status.Silent)) {
+		return nil
 	}
-	_, err := io.WriteString(w.Out, changed.String())
+	text := status.At.Format(time.TimeOnly) + " " + firstLine(status) + "\n"
+	if status.Over() || status.Silent {
+		text = status.Text(w.Style)
+	}
+	_, err := io.WriteString(w.Out, text)
 	return err
+}
+
+func (w *StatusWriter) hasChanged(shown []byte) bool {
+	changed := !bytes.Equal(shown, w.lastShown)
+	w.lastShown = shown
+	return changed
 }
 
 // WriteJSON writes the state as JSON: one object, or with updates one line for each change.
@@ -72,10 +82,9 @@ func (w *StatusWriter) WriteJSON(status timeline.Status) error {
 		return encoder.Encode(status)
 	}
 	current, err := json.Marshal(status.WithoutTimes())
-	if err != nil || bytes.Equal(current, w.lastJSON) {
+	if err != nil || !w.hasChanged(current) {
 		return err
 	}
-	w.lastJSON = current
 	return encoder.Encode(status)
 }
 

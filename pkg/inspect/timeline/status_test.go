@@ -310,30 +310,6 @@ func TestStyle(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
-	shown := make(map[string]bool)
-	run := made(3, record.StateJoined)
-	at := func(d time.Duration) []string {
-		status := SummarizeRun(run, Observation{Now: begin.Add(d), LastSign: begin.Add(d)})
-		return status.ChangedLines(TextStyle{}, shown)
-	}
-	if first := at(age); len(first) != 7 {
-		t.Errorf("at first all is shown: %q", first)
-	}
-	if still := at(age + time.Minute); len(still) != 0 {
-		t.Errorf("time going by is shown: %q", still)
-	}
-	only(run, 1, record.StateJoined, record.StateChecked)
-	got := strings.Join(at(age+2*time.Minute), "\n")
-	for part, want := range map[string]bool{
-		"… node 1  n1  sandbox": true, "  phase  join": true, "node 2": false, "after 02:42": true,
-	} {
-		if strings.Contains(got, part) != want {
-			t.Errorf("%q (want %v) in the changes:\n%s", part, want, got)
-		}
-	}
-}
-
 // TestStatusJSONIsDocumented verifies that the documentation lists exactly the fields of the JSON.
 func TestStatusJSONIsDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/status.md")
@@ -342,7 +318,8 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 	}
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[Status](), reflect.TypeFor[GateWait](), reflect.TypeFor[StepCount](),
-		reflect.TypeFor[NodeStatus](), reflect.TypeFor[RunEnd](), reflect.TypeFor[RoleStatus](), reflect.TypeFor[InstanceStatus](),
+		reflect.TypeFor[NodeStatus](), reflect.TypeFor[RunEnd](),
+		reflect.TypeFor[RoleStatus](), reflect.TypeFor[InstanceStatus](),
 	} {
 		for _, field := range reflect.VisibleFields(typ) {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

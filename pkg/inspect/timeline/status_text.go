@@ -42,9 +42,6 @@ func (s TextStyle) applyColour(word, text string) string {
 	return text
 }
 
-// Text formats the status for people. The first line has the most important facts.
-func (s Status) Text(style TextStyle) string { return strings.Join(s.textLines(style), "\n") + "\n" }
-
 //go:embed status.tmpl
 var statusTemplateText string
 
@@ -115,8 +112,9 @@ func executeTemplate(name string, of statusTemplateData) string {
 	return text.String()
 }
 
-// textLines returns the lines of the text, cut to the width of the terminal.
-func (s Status) textLines(style TextStyle) []string {
+// Text formats the status for people. The first line has the most important facts. Lines are cut to
+// the width of the terminal.
+func (s Status) Text(style TextStyle) string {
 	shown := s.Abnormal
 	if s.All != nil {
 		shown = s.All
@@ -139,7 +137,7 @@ func (s Status) textLines(style TextStyle) []string {
 		}
 	}
 	lines[0] = style.applyColour(string(s.State), of.Word) + strings.TrimPrefix(lines[0], of.Word)
-	return lines
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func (s TextStyle) cutLine(line string) string {
@@ -148,9 +146,6 @@ func (s TextStyle) cutLine(line string) string {
 	}
 	return line
 }
-
-// histogramPrefix is the beginning of the first line of the histogram.
-const histogramPrefix = "  phase  "
 
 // formatHistogram returns two lines that show how many nodes are at each step.
 func formatHistogram(steps []StepCount) []string {
@@ -215,29 +210,4 @@ func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {
 		all = append(all, n)
 	}
 	return all
-}
-
-// ChangedLines returns the lines that differ from the lines shown before. It updates the set of
-// shown lines. Lines that differ only because time has passed are not returned.
-func (s Status) ChangedLines(style TextStyle, shown map[string]bool) (changed []string) {
-	// A line is identified by its text without times and colours.
-	keys := s.WithoutTimes().textLines(TextStyle{})
-	lines := s.textLines(style)
-	now := make(map[string]bool)
-	for i, key := range keys {
-		if i+1 < len(keys) && strings.HasPrefix(key, histogramPrefix) {
-			key += keys[i+1] // repeat the header if the counts below it change
-		}
-		key = strings.Join(strings.Fields(key), " ") // column widths may change
-		if i < len(lines) && !shown[key] {
-			changed = append(changed, lines[i])
-		}
-		now[key] = true
-	}
-	// Remember the present lines only: a line that disappears and comes back is shown again.
-	clear(shown)
-	for key := range now {
-		shown[key] = true
-	}
-	return changed
 }
