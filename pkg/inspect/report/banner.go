@@ -148,12 +148,11 @@ func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 }
 
 func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
-	count := func(of func(NodeRow) bool) string { return textutil.GroupThousands(countMatching(v.Nodes, of)) }
-	hasNodes := !l.run.OtherVersion // otherwise the states of nodes are unknown
-	if hasNodes {
-		ready := count(func(n NodeRow) bool { return n.Ready > 0 })
-		f := Fact{Name: "nodes ready", Value: ready + " / " + textutil.GroupThousands(v.Size), Tone: SeverityGood}
-		if ready != textutil.GroupThousands(v.Size) {
+	if !l.run.OtherVersion { // otherwise the states of nodes are unknown
+		ready := countMatching(v.Nodes, func(n NodeRow) bool { return n.Ready > 0 })
+		f := Fact{Name: "nodes ready", Tone: SeverityGood}
+		f.Value = textutil.GroupThousands(ready) + " / " + textutil.GroupThousands(v.Size)
+		if ready != v.Size {
 			f.Tone = SeverityAttention
 		}
 		facts = append(facts, f)
@@ -167,10 +166,6 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		total.Name, total.Note = "until the last activity", "no end was recorded"
 	}
 	facts = append(append(facts, total), l.progressFacts()...)
-	if hasNodes {
-		slow := count(func(n NodeRow) bool { return len(n.Slow) > 0 })
-		facts = append(facts, Fact{Name: "stragglers", Value: slow, Note: "more than twice the median"})
-	}
 	started := Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")}
 	return append(facts, started)
 }

@@ -101,12 +101,10 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 		Problems:       run.Problems, Logs: logs, Checks: l.groupChecks(),
 		Config: l.configFacts(), hasEnded: run.HasEnded(), shareTable: l.formatShareTable(),
 	}
-	// Slow phases are found by comparison with the statistics of all nodes.
 	if !run.OtherVersion {
 		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath()
 	}
 	v.Phases = phaseStats(v.Nodes)
-	markSlowPhases(v.Nodes, v.Phases)
 	markCritical(v.Nodes, v.Critical)
 	v.Banner = l.buildBanner(v)
 	v.Facts = l.keyFigures(v)

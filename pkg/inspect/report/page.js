@@ -30,7 +30,7 @@
       bar.style.left = left + '%';
       bar.style.width = width + '%';
       const median = data.p50[phase];
-      const times = median > 0 && (n.slow || []).includes(phase) ? (ms / median).toFixed(1) + '× the median' : '';
+      const times = median > 0 && ms > 2 * median && ms > median + 100 ? (ms / median).toFixed(1) + '× the median' : '';
       return el('tr', {}, el('td', {}, phase), el('td', { class: 'wide' }, el('div', { class: 'lane' }, bar)),
         el('td', { class: 'n' }, from), el('td', { class: 'n' }, took),
         el('td', { class: times ? 'mind' : / failed/.test(cls) ? 'bad' : 'mute' }, / failed/.test(cls) ? 'failed' : / open/.test(cls) ? 'no end' : / cut/.test(cls) ? 'cut short' : times));
@@ -79,7 +79,7 @@
     close.addEventListener('click', hide);
     const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.host ? el('span', { class: 'mute' }, 'node ' + n.rank) : '',
       el('b', { class: n.tone }, n.state), n.ready ? el('span', { class: 'mute' }, 'ready after ' + n.ready) : '',
-      n.slow ? el('span', { class: 'mind' }, '▲ slow: ' + n.slow.join(', ')) : '', el('span', { class: 'push' }), close);
+      el('span', { class: 'push' }), close);
     const facts = el('dl', { class: 'config' }, ...(n.facts || []).flatMap((f) => [el('dt', {}, f.name), el('dd', {}, f.value)]));
     drawer.replaceChildren(el('div', { class: 'inner' }, bar, el('div', { class: 'cols' },
       el('div', {}, lanes(n), list('Checks that did not pass', n.checks), list('Events', n.befell), el('h3', {}, 'The node'), facts),

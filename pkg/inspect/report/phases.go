@@ -9,10 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// minSlowDelay is the minimum delay after the median of a straggler, in addition to the factor of
-// two. A few milliseconds are due to the scheduler.
-const minSlowDelay = 100 * time.Millisecond
-
 // phaseStats returns statistics of all phases, in the sequence of the phases.
 func phaseStats(nodes []NodeRow) []PhaseStat {
 	type part struct {
@@ -64,27 +60,9 @@ func countMatching[T any](all []T, so func(T) bool) (n int) {
 	return n
 }
 
-// canStraggle reports whether a node itself can be the reason that this phase is slow.
-func canStraggle(phase string) bool {
+// isOwnPhase reports whether a node itself can be the reason that this phase is slow.
+func isOwnPhase(phase string) bool {
 	return slices.Contains([]string{"join", "check", "sandbox", "workers"}, phase)
-}
-
-func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
-	for _, s := range stats {
-		if s.Nodes < 3 || !canStraggle(s.Phase) {
-			continue
-		}
-		for i := range nodes {
-			if nodes[i].NodeIndex == 0 && s.Phase != "check" && s.Phase != "sandbox" {
-				continue // the head waits for all others in these phases
-			}
-			for _, lane := range nodes[i].Lanes {
-				if lane.Phase == s.Phase && lane.Took() > 2*s.P50 && lane.Took() > s.P50+minSlowDelay {
-					nodes[i].Slow = append(nodes[i].Slow, s.Phase)
-				}
-			}
-		}
-	}
 }
 
 // criticalPath returns the critical path from the beginning to the gate and on to the end. Each
@@ -136,7 +114,7 @@ func (l viewBuilder) latestNode(phase string, word record.State) CriticalStep {
 func markCritical(nodes []NodeRow, steps []CriticalStep) {
 	for i := range nodes {
 		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool {
-			return s.NodeIndex == nodes[i].NodeIndex && canStraggle(s.Phase)
+			return s.NodeIndex == nodes[i].NodeIndex && isOwnPhase(s.Phase)
 		})
 	}
 }

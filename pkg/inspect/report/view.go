@@ -157,7 +157,6 @@ type NodeRow struct {
 	State     string        `json:"state" max:"80"` // its step, as in bringupd status
 	Tone      Severity      `json:"tone"`
 	Ready     time.Duration `json:"ready_ns"` // when it became ready; 0 if it never did
-	Slow      []string      `json:"slow,omitempty"`
 	Critical  bool          `json:"critical,omitempty"`
 	Lanes     []PhaseLane   `json:"lanes,omitempty"`
 	Failures  []CauseEntry  `json:"failures,omitempty"`
