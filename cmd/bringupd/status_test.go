@@ -183,7 +183,7 @@ func TestStatusWatch(t *testing.T) {
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // a heartbeat is not a change
 	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
-	shows("node 1  node0001  check")
+	shows("waiting for node0001 (check)")
 	ends(t, dir, 7)
 	shows("code 7")
 	if got := <-code; got != 1 {
