@@ -12,17 +12,14 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
-	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // checkCmd is one execution of bringupd check.
 type checkCmd struct {
 	*nodeCheckCmd
-	bindingOnly bool
-	recordPath  string // output file; empty: none
+	recordPath string // output file; empty: none
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
@@ -32,14 +29,12 @@ func (inv *invocation) checkCommand() *cli.Command {
 		config.NewSwitch("verbose", &c.isVerbose, "also print passed and skipped checks"),
 		config.NewText("record", "FILE", &c.recordPath,
 			"also write the data that the checks have read to a new file, for a bug report"),
-		config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
-			"is bound to the CPUs and GPUs of that rank"),
 	}
 	listed := []string{checkHeading, "gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}
 	command := c.completeCheckCommand(cli.Command{
 		Name: "check", Usage: "check this node as a job would",
 		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\n" +
-			"bringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
+			"bringupd check --record=node-record.json",
 		Description: "Exits with 0 if the node is usable, 1 if there are warnings, 2 if a job would not start on it, " +
 			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard " +
 			"output; its first line is a summary.",
@@ -53,9 +48,6 @@ func (inv *invocation) checkCommand() *cli.Command {
 func (c *checkCmd) runChecks() error {
 	if err := c.checkRecordPath(); err != nil {
 		return err
-	}
-	if c.bindingOnly {
-		return c.checkBinding()
 	}
 	if err := validateChecks(c.opts.checks, c.opts.gpus); err != nil {
 		return err
@@ -89,8 +81,6 @@ func (c *checkCmd) runChecks() error {
 // checkRecordPath returns an error if the recording could not be written, before any check has run.
 func (c *checkCmd) checkRecordPath() error {
 	switch _, err := os.Lstat(c.recordPath); {
-	case c.recordPath != "" && c.bindingOnly:
-		return usageErrorf("cannot use --record with --bind: no check runs")
 	case c.recordPath == "-":
 		return usageErrorf("cannot write the recording to standard output, which has the report: give a file")
 	case err == nil:
@@ -140,30 +130,4 @@ func (c *checkCmd) showReport(report check.Report) error {
 		text += "To take the node out of service:\n  " + drain + "\n"
 	}
 	return c.writeReport(report, text)
-}
-
-// checkBinding verifies the affinity of this process, which was started by its rank.
-func (c *checkCmd) checkBinding() error {
-	b, err := ranks.ReadActualBinding(os.Getpid(), os.LookupEnv)
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
-	if b.Host, err = hostName(); err != nil {
-		return err
-	}
-	switch {
-	case len(b.Differences) > 0:
-		c.exitCode = codeOf(health.CheckFailed)
-	case b.ReadError != "":
-		c.exitCode = check.NagiosExitCode(check.Unknown)
-	}
-	return c.writeReport(b, b.FormatText())
-}
-
-// hostName returns the launcher's name of this node or, without a launcher, its own host name.
-func hostName() (string, error) {
-	if name := launcher.NodeName(os.LookupEnv); name != "" {
-		return name, nil
-	}
-	return os.Hostname()
 }

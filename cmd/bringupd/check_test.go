@@ -145,7 +145,6 @@ func TestCheckRefuses(t *testing.T) {
 		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; did you mean --gpu-check?"},
 		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
 		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},
-		{"a recording of no check", []string{"--record=r.json", "--bind"}, "cannot use --record with --bind"},
 		{"a recording instead of the report", []string{"--record=-"}, "cannot write the recording to standard output"},
 		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it exists already; give a new file"},
 		{

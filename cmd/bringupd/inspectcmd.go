@@ -42,6 +42,7 @@ func (inv *invocation) newNodeCheckCmd() *nodeCheckCmd {
 func (l *nodeCheckCmd) completeCheckCommand(
 	command cli.Command, own config.List, listed []string, run func() error,
 ) *cli.Command {
+	own = append(own, removedSettings(command.Name)...)
 	for _, s := range l.opts.daemonSettings() {
 		if own.FindSetting(s.Name) == nil {
 			s.IsUnlisted = !slices.Contains(listed, s.Category) && !slices.Contains(listed, s.Name)
@@ -49,7 +50,7 @@ func (l *nodeCheckCmd) completeCheckCommand(
 		}
 	}
 	own = config.FlagsOnly(config.AssignCategory(outputHeading, own...)...)
-	l.allSettings = slices.Concat(l.allSettings, own, removedSettings(command.Name))
+	l.allSettings = append(l.allSettings, own...)
 	command.Description += " All flags of bringupd run are accepted; those that are not listed here have no effect."
 	return l.completeCommand(command, l.allSettings, func([]string) error { return run() })
 }

@@ -102,7 +102,10 @@ func (b *rankCmd) checkAffinity(rank launcher.StartedRank, differences []string,
 	if b.resources.IsStrict {
 		format = "cannot bind rank %d on %s as planned: %s"
 	}
-	host, _ := hostName() // the message does not need it
+	host := launcher.NodeName(os.LookupEnv)
+	if host == "" {
+		host, _ = os.Hostname() // the message does not need it
+	}
 	for _, difference := range differences {
 		if b.resources.IsStrict || rank.LocalCount > 0 || rank.Rank == 0 {
 			b.printMessage(format, rank.Rank, host, difference)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,41 +81,70 @@ func TestRankRefused(t *testing.T) {
 // one that the launcher has bound to a CPU stays there.
 func TestRankIsBound(t *testing.T) {
 	forget(t)
-	var first affinity.Affinity // of one CPU
-	shared := func(visible string) (cores int, last affinity.Affinity) {
-		node, err := affinity.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
-		if err != nil {
-			t.Fatal(err)
-		}
-		cores = node.CountSlots(affinity.PerCore)
-		first.CPUs = node.CPUs[:1]
-		return cores, node.AssignRanks(cores, affinity.AllKinds())[cores-1]
+	node, err := affinity.DiscoverNode("/", gpu.Topology{}, os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
 	}
-	cores, share := shared("")
-	_, withGPU := shared("4,5")
+	last := node.CountSlots(affinity.PerCore) - 1
+	share := node.AssignRanks(last+1, affinity.AllKinds())[last]
+	withGPU := share
+	withGPU.GPUs = []string{[]string{"4", "5"}[last%2]}
+	first := affinity.Affinity{CPUs: node.CPUs[:1]}
+	kept := affinity.Affinity{CPUs: first.CPUs, Note: "CPUs are those that srun bound it to"}
+	const strict = "--bind=cpu,network,gpu"
 	for _, tc := range []struct {
-		name   string
-		from   affinity.Affinity // set by the launcher
-		locals int
-		env    string
-		args   []string
-		says   string // description of its place
+		name string
+		from affinity.Affinity // set by the launcher
+		last int               // highest local number
+		env  string
+		flag string
+		want affinity.Affinity
 	}{
-		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
-		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind=cpu,network,gpu"}, share.String() + "\n"},
-		{"where the launcher has bound it", first, cores, "", []string{"--bind=cpu,network,gpu"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
-		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
-		{"a GPU of those that the launcher shows", affinity.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
-		{"nothing", affinity.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},
+		{"its share", affinity.Affinity{}, last, "", "--bind=auto", share},
+		{"strictly", affinity.Affinity{}, last, "", strict, share},
+		{"where the launcher has bound it", first, last, "", strict, kept},
+		{"its share of what the job has", first, 0, "SLURM_CPUS_ON_NODE=1", "--bind=auto", first},
+		{"a GPU of those that the launcher shows", affinity.Affinity{}, last, "CUDA_VISIBLE_DEVICES=4,5", "--bind=auto", withGPU},
+		{"nothing", affinity.Affinity{}, last, "", "--bind=none", affinity.Affinity{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			task := program(t, slices.Concat([]string{"rank"}, tc.args, []string{"--", "sh", "-c", mainVariable + `=1 exec "$0" check --bind`, os.Args[0]})...)
-			task.Env = append(task.Env, "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", fmt.Sprintf("SLURM_PROCID=%d", tc.locals-1), fmt.Sprintf("SLURM_NTASKS=%d", tc.locals),
-				fmt.Sprintf("SLURM_LOCALID=%d", tc.locals-1), "SLURM_NODEID=0", fmt.Sprintf("SLURM_STEP_TASKS_PER_NODE=%d", tc.locals), "SLURMD_NODENAME=n7", tc.env)
-			out, err := startedOn(t, tc.from, task)
-			if want := fmt.Sprintf("PASS rank %[1]d (%[1]d of %d on n7): %s", tc.locals-1, tc.locals, tc.says); err != nil || out != want {
-				t.Errorf("%v: it says %s, not %s", err, out, want)
+			task := program(t, "rank", tc.flag, "--", "sh", "-c",
+				`sed -n "s/Cpus_allowed_list:.//p" /proc/$$/status; echo "$BRINGUPD_BINDING" "$CUDA_VISIBLE_DEVICES"`)
+			task.Env = append(task.Env, "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_NODEID=0", "SLURMD_NODENAME=n7",
+				fmt.Sprintf("SLURM_PROCID=%d", tc.last), fmt.Sprintf("SLURM_LOCALID=%d", tc.last),
+				fmt.Sprintf("SLURM_NTASKS=%d", tc.last+1), fmt.Sprintf("SLURM_STEP_TASKS_PER_NODE=%d", tc.last+1), tc.env)
+			cpus := tc.want.CPUs
+			if len(cpus) == 0 {
+				cpus = node.CPUs
+			}
+			binding, _ := json.Marshal(tc.want)
+			want := fmt.Sprintf("%v\n%s %s\n", cpus, binding, strings.Join(tc.want.GPUs, ","))
+			if out, err := startedOn(t, tc.from, task); err != nil || out != want {
+				t.Errorf("%v: it is bound to\n%s, not\n%s", err, out, want)
 			}
 		})
 	}
+}
+
+// startedOn returns the output of a command that is started by a thread bound to place.
+func startedOn(t *testing.T, place affinity.Affinity, command *exec.Cmd) (out string, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		restore, failed := place.BindThread()
+		if failed != nil {
+			t.Errorf("it can't be bound: %v", failed)
+			return
+		}
+		var printed []byte
+		printed, err = command.CombinedOutput()
+		out = string(printed)
+		if err := restore(); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-done
+	return out, err
 }

@@ -21,6 +21,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"removed subcommand", []string{"pmi", "test", "--fence"}, []string{"cannot run bringupd pmi: this subcommand was removed: use a program of your MPI"}},
 		{"removed subcommand with a driver", []string{"pmi", "test", "--", "x"}, []string{"this subcommand was removed"}},
 		{"removed operation", []string{"kv", "watch"}, []string{"cannot run bringupd kv watch: this operation was removed: get and fence"}},
+		{"removed flag of check", []string{"check", "--bind"}, []string{"cannot use --bind=true: this flag was removed: "}},
 		{"a removed subcommand is no suggestion", []string{"help", "pm"}, []string{`cannot help with "pm": there is no such subcommand or topic`}},
 		{"mistyped subcommand", []string{"lcoal", "--nodes=2"}, []string{`cannot use "lcoal"`, "did you mean subcommand local?"}},
 		{"positional of local", []string{"local", "--nodes=2", "driver.sh"}, []string{`cannot use "driver.sh"`, "after --"}},

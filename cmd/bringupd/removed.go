@@ -76,6 +76,7 @@ var removals = []removal{
 		"ranks; variables that you have set are not changed"},
 	{"check doctor", "active", "WORD", "for the GPUs, give --active-check with dcgmi diag, see " +
 		"docs/checks.md; for the network, run nccl-tests or perftest, see docs/doctor.md"},
+	{"check", "bind", "", "a rank that is not bound to its part (BRINGUPD_BINDING) is reported when it starts"},
 	{"report", "compare", "DIR",
 		"run bringupd report --format=json for each of the two runs, and compare these by jq or diff"},
 

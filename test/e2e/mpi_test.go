@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -70,7 +71,8 @@ func TestMPIRunBinds(t *testing.T) {
 			out, err := mpirun.Output()
 			var used []int
 			for line := range strings.Lines(string(out)) {
-				place, err := affinity.ParseAffinity(line)
+				var place affinity.Affinity
+				err := json.Unmarshal([]byte(line), &place)
 				must(t, err)
 				used = append(used, place.CPUs...)
 				if len(place.CPUs) == 0 || place.Note != note {

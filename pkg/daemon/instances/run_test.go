@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -657,7 +658,8 @@ func TestRanksAreBound(t *testing.T) {
 `, func(r *run) {
 				for rank := range tc.cpus {
 					one := r.find(fmt.Sprintf("trainer.0.%d.g0", rank))
-					bound, err := affinity.ParseAffinity(one.env(affinity.EnvVariable))
+					var bound affinity.Affinity
+					err := json.Unmarshal([]byte(one.env(affinity.EnvVariable)), &bound)
 					if err != nil || !slices.Equal(bound.CPUs, tc.cpus[rank]) || one.env("CUDA_VISIBLE_DEVICES") != tc.gpus[rank] {
 						t.Errorf("rank %d is bound to %s (%v), with the GPUs %q", rank, bound, err, one.env("CUDA_VISIBLE_DEVICES"))
 					}

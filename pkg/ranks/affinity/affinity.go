@@ -6,8 +6,6 @@ package affinity
 
 import (
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -29,14 +27,6 @@ type Affinity struct {
 // EnvVariable is the environment variable with the rank's [Affinity] as JSON. It allows the rank to
 // verify its binding.
 const EnvVariable = "BRINGUPD_BINDING"
-
-// ParseAffinity parses the value of [EnvVariable].
-func ParseAffinity(text string) (p Affinity, err error) {
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return Affinity{}, fmt.Errorf("cannot read %s=%s: %v", EnvVariable, textutil.TruncateText(text, 80), err)
-	}
-	return p, nil
-}
 
 // Variables with which UCX and NCCL select network cards.
 const (
@@ -70,28 +60,6 @@ func (p Affinity) Environ(has func(name string) bool) []string {
 		env = append(env, ncclVariable+"=="+nics)
 	}
 	return env
-}
-
-// DescribeConflicts describes how an environment contradicts the binding: the variable of the
-// vendor is missing or contains GPUs of other ranks. A subset of the rank's GPUs, or a different
-// order, is correct.
-func (p Affinity) DescribeConflicts(lookup func(name string) (value string, set bool)) []string {
-	if len(p.GPUs) == 0 {
-		return nil
-	}
-	variable := p.Vendor.EnvVariable()
-	value, set := lookup(variable)
-	own := strings.Join(p.GPUs, ",")
-	if !set {
-		return []string{fmt.Sprintf("%s is not set, so it would use all GPUs; its own GPUs are %s", variable, own)}
-	}
-	for name := range strings.SplitSeq(value, ",") {
-		if !slices.Contains(p.GPUs, name) {
-			return []string{fmt.Sprintf("%s is %s; its own GPUs are %s", variable,
-				textutil.TruncateText(value, 80), own)}
-		}
-	}
-	return nil
 }
 
 // String returns the binding as text for users, such as CPUs 0-3,8, GPU 1, mlx5_0:1.

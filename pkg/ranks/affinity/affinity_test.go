@@ -1,7 +1,6 @@
 package affinity
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -60,44 +59,5 @@ func TestEnviron(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s: %s", tc.name, diff)
 		}
-	}
-}
-
-func TestPlaceAsJSON(t *testing.T) {
-	for _, name := range fixtures(t) {
-		for _, want := range known(t, name).AssignRanks(2, all) {
-			text, err := json.Marshal(want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := ParseAffinity(string(text)); err != nil || cmp.Diff(want, got) != "" {
-				t.Errorf("%s: %v, %s", text, err, cmp.Diff(want, got))
-			}
-		}
-	}
-	for _, text := range []string{"", "x", `{"cpus":"y"}`} {
-		if _, err := ParseAffinity(text); err == nil || !strings.HasPrefix(err.Error(), "cannot read BRINGUPD_BINDING=") {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}
-
-func TestMisled(t *testing.T) {
-	p := Affinity{GPUs: []string{"2", "3"}}
-	for _, tc := range []struct {
-		name, value string
-		set         bool
-		says        string
-	}{
-		{"its own", "2,3", true, ""}, {"fewer", "3", true, ""}, {"turned round", "3,2", true, ""},
-		{"another's", "2,4", true, "CUDA_VISIBLE_DEVICES is 2,4; its own GPUs are 2,3"}, {"all", "", false, "is not set"},
-	} {
-		got := strings.Join(p.DescribeConflicts(func(string) (string, bool) { return tc.value, tc.set }), "; ")
-		if !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
-			t.Errorf("%s: %q", tc.name, got)
-		}
-	}
-	if got := (Affinity{}).DescribeConflicts(nil); got != nil {
-		t.Errorf("without GPUs: %q", got)
 	}
 }

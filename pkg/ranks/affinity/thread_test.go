@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,7 +21,8 @@ func helper() bool {
 	if os.Getenv(helperVariable) == "" {
 		return false
 	}
-	p, err := ParseAffinity(os.Getenv(EnvVariable))
+	var p Affinity
+	err := json.Unmarshal([]byte(os.Getenv(EnvVariable)), &p)
 	difference, unread := p.CompareProcess(os.Getpid())
 	cpus, _ := threadAffinity(os.Getpid())
 	fmt.Printf("cpus %v, difference %q, %v, %v", cpus, difference, unread, err)
