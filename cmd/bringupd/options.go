@@ -196,7 +196,7 @@ func (o *options) nodeSettings() config.List {
 			config.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat,
 				"format of messages on standard error: console or json"),
 			config.ProgressSetting(&o.cfg.Progress),
-			config.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir,
+			config.NewText("metrics-dir", "DIR", &o.cfg.MetricsDir,
 				"node-local directory for node-exporter's textfile collector; each daemon writes a file "+
 					"there and removes it at its end"),
 		),

@@ -29,8 +29,8 @@ func (inv *invocation) newConfig(
 ) (deps.Config, roles.DaemonRole, error) {
 	cfg := o.baseConfig(inv)
 	var err error
-	if dir := cfg.Telemetry.MetricsDir; dir != "" {
-		if cfg.Telemetry.MetricsDir, err = filepath.Abs(dir); err != nil {
+	if dir := cfg.MetricsDir; dir != "" {
+		if cfg.MetricsDir, err = filepath.Abs(dir); err != nil {
 			return cfg, "", usageErrorf("%v", err)
 		}
 	}
@@ -130,10 +130,8 @@ func (o *options) validateSettings(all config.List) error {
 	if err := config.ValidateRecovery(all, &o.cfg.After, o.onFailure); err != nil {
 		return usageErrorf("%v", err)
 	}
-	if checked, is := o.chosenFramework().(framework.Validator); is {
-		if err := checked.ValidateSettings(); err != nil {
-			return usageErrorf("%v", err)
-		}
+	if err := o.chosenFramework().ValidateSettings(); err != nil {
+		return usageErrorf("%v", err)
 	}
 	if o.shared.Auth == framework.AuthOwn && o.framework == "dask" {
 		return usageErrorf("cannot use --framework-auth=own with --framework=dask: give auto or off")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
@@ -10,29 +11,13 @@ import (
 // stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3".
 var stamped string
 
-// programVersion returns the stamped version of a release, or otherwise the commit from which it was
-// built.
+// programVersion returns the stamped version of a release, or otherwise the one that the Go command
+// has derived from the commit.
 func programVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	switch {
-	case stamped != "":
-		return stamped
-	case !ok:
-		return "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(stamped, info.Main.Version)
 	}
-	settings := make(map[string]string)
-	for _, entry := range info.Settings {
-		settings[entry.Key] = entry.Value
-	}
-	revision := settings["vcs.revision"]
-	if revision == "" {
-		return info.Main.Version
-	}
-	text := "devel-" + revision[:min(12, len(revision))]
-	if settings["vcs.modified"] == "true" {
-		text += "-dirty"
-	}
-	return text
+	return cmp.Or(stamped, "unknown")
 }
 
 func (inv *invocation) versionCommand() *cli.Command {

@@ -63,13 +63,10 @@ type Output struct {
 	JSONLog bool
 	// Progress is a regular expression with one group, which matches the step in lines of the driver
 	// or of ranks. It is empty if no lines are watched.
-	Progress  string
-	Telemetry Telemetry
-}
-
-// Telemetry configures what a daemon exports. A failed export is logged, and does not end the job.
-type Telemetry struct {
-	MetricsDir string // directory of files for a Prometheus textfile collector; empty: none
+	Progress string
+	// MetricsDir is the directory of files for a Prometheus textfile collector; empty: none. A failed
+	// export is logged, and does not end the job.
+	MetricsDir string
 }
 
 // Streams are the daemon's own standard streams. The driver writes to its standard output.

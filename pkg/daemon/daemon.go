@@ -77,7 +77,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 		Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
-	n.telemetry = telemetry.StartTelemetry(cfg.Telemetry, telemetry.DaemonInfo{
+	n.telemetry = telemetry.StartTelemetry(cfg.MetricsDir, telemetry.DaemonInfo{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}

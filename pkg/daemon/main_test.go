@@ -525,7 +525,7 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.Monitor = n.newMonitor()
 	n.gpuMonitor = newGPUMonitor(n)
-	n.telemetry = telemetry.StartTelemetry(config.Telemetry{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.telemetry = telemetry.StartTelemetry("", telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
 	n.checker = newChecker(n)
 	n.privateDir = new(service.TempDir)
 	n.children = service.NewChildren(

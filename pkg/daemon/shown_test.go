@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 )
 
@@ -20,7 +19,7 @@ func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
 	j := newRealJob(t, 3, waitsFor(marks+"/go")).all(func(c *deps.Config) {
-		c.Telemetry = config.Telemetry{MetricsDir: dir}
+		c.MetricsDir = dir
 		c.Setup = "true"
 	}).start()
 	file := func(nodeIndex int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", nodeIndex)) }

@@ -6,6 +6,9 @@ type Factory interface {
 	Name() string
 	// OwnFlags returns its own settings, which no other framework has.
 	OwnFlags() []Flag
+	// ValidateSettings returns an error for wrong or contradictory settings, before anything is
+	// started.
+	ValidateSettings() error
 	// BuildFramework returns the framework with the present settings. It is a plain value, whose
 	// fields show whether two nodes have the same settings.
 	BuildFramework(Options) Framework
@@ -44,10 +47,4 @@ type Flag struct {
 	// Target is the variable that the flag sets: a *string, a *[]string for a repeatable flag, or a
 	// **health.Probe.
 	Target any
-}
-
-// Validator is a choice whose settings can be wrong or contradictory.
-type Validator interface {
-	// ValidateSettings returns an error for wrong settings, before anything is started.
-	ValidateSettings() error
 }

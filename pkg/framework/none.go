@@ -23,7 +23,6 @@ type None struct {
 var (
 	_ Framework = None{}
 	_ Factory   = (*None)(nil)
-	_ Validator = (*None)(nil)
 )
 
 // Name returns "none".

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,8 @@ const (
 	exit255Message = " ended 255"
 )
 
+var daemonMessages = []string{startedMessage, exit255Message}
+
 // failurePrefix begins a line to a daemon with the reason why the launch has failed: see
 // [health.LaunchFailureSignal]. All other lines are names of signals.
 const (
@@ -58,10 +61,9 @@ type SSHSession struct {
 
 	stderr       io.Writer
 	mu           sync.Mutex
-	heldText     []byte // held back: the beginning of a line that may be a message to the launcher
-	inOutputLine bool   // within a line that is not a message
-	started      bool
-	exited255    bool
+	heldText     []byte          // held back: the beginning of a line that may be a message to the launcher
+	inOutputLine bool            // within a line that is not a message
+	received     map[string]bool // messages of the daemon
 	stopOnce     sync.Once
 }
 
@@ -76,7 +78,8 @@ func NewSSHSession(order DaemonSpec, stderr io.Writer) (*SSHSession, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a pipe to ssh: %v", err)
 	}
-	t := &SSHSession{Stdin: stdin, mark: order.Mark, stdin: to, lines: make(chan string, 16), stderr: stderr}
+	t := &SSHSession{Stdin: stdin, mark: order.Mark, stdin: to, lines: make(chan string, 16), stderr: stderr,
+		received: make(map[string]bool)}
 	t.lines <- string(line)
 	t.writer.Go(func() {
 		for line := range t.lines {
@@ -115,17 +118,15 @@ func (t *SSHSession) Close() {
 }
 
 // HasStarted reports whether the daemon has accepted its order.
-func (t *SSHSession) HasStarted() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.started
-}
+func (t *SSHSession) HasStarted() bool { return t.hasReceived(startedMessage) }
 
 // HasExited255 reports whether an exit code of 255 is the daemon's own, and not ssh's.
-func (t *SSHSession) HasExited255() bool {
+func (t *SSHSession) HasExited255() bool { return t.hasReceived(exit255Message) }
+
+func (t *SSHSession) hasReceived(message string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.exited255
+	return t.received[message]
 }
 
 // Write handles the daemon's standard error: it consumes messages to the launcher, and forwards the
@@ -142,7 +143,9 @@ func (t *SSHSession) Write(data []byte) (int, error) {
 			t.inOutputLine = c != '\n'
 		// The line is complete.
 		case c == '\n':
-			if !t.handleMessage(string(t.heldText)) {
+			if message, is := strings.CutPrefix(string(t.heldText), t.mark); is && slices.Contains(daemonMessages, message) {
+				t.received[message] = true
+			} else {
 				out = append(append(out, t.heldText...), c)
 			}
 			t.heldText = t.heldText[:0]
@@ -164,21 +167,8 @@ func (t *SSHSession) Write(data []byte) (int, error) {
 
 // mayBeMessage reports whether the held text may be the beginning of a message to the launcher.
 func (t *SSHSession) mayBeMessage() bool {
-	return strings.HasPrefix(t.mark+startedMessage, string(t.heldText)) ||
-		strings.HasPrefix(t.mark+exit255Message, string(t.heldText))
-}
-
-// handleMessage handles a line if it is a message to the launcher. Otherwise it returns false.
-func (t *SSHSession) handleMessage(line string) bool {
-	switch line {
-	case t.mark + startedMessage:
-		t.started = true
-	case t.mark + exit255Message:
-		t.exited255 = true
-	default:
-		return false
-	}
-	return true
+	isBeginning := func(message string) bool { return strings.HasPrefix(t.mark+message, string(t.heldText)) }
+	return slices.ContainsFunc(daemonMessages, isBeginning)
 }
 
 // LauncherSession is the daemon's side of the ssh connection. It reads the order, and converts the

@@ -16,7 +16,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -45,14 +44,15 @@ type Telemetry struct {
 	isUp        atomic.Bool
 }
 
-// StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
-// called with a file that must be removed even if the daemon is killed.
-func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedPath)) *Telemetry {
+// StartTelemetry starts the exports to files in metricsDir, which is empty for none. It must be called
+// before the daemon's other parts run. own is called with a file that must be removed even if the
+// daemon is killed.
+func StartTelemetry(metricsDir string, self DaemonInfo, own func(files.OwnedPath)) *Telemetry {
 	s := &Telemetry{daemon: self}
 	self.Events.OnPhaseChange = s.requestWrite
-	if cfg.MetricsDir != "" {
+	if metricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
-		s.file = StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics,
+		s.file = StartFile(filepath.Join(metricsDir, name), s.collectMetrics,
 			func(err error) { self.Log.Warn(err.Error()) })
 		own(files.OwnedPath{Path: s.file.Path()})
 	}

@@ -36,7 +36,6 @@ var (
 	_ framework.WithTraits    = Cluster{}
 	_ framework.Authenticator = Cluster{}
 	_ framework.Factory       = (*Cluster)(nil)
-	_ framework.Validator     = (*Cluster)(nil)
 )
 
 // New returns a Dask cluster, which its flags change.

@@ -34,7 +34,6 @@ var (
 	_ framework.WithTraits    = Cluster{}
 	_ framework.Authenticator = Cluster{}
 	_ framework.Factory       = (*Cluster)(nil)
-	_ framework.Validator     = (*Cluster)(nil)
 )
 
 // minTasks is the minimum number of processes and threads that a Ray node needs. A head of Ray 2.60
