@@ -101,10 +101,12 @@ have_bubblewrap() {
         { lack "the tests in containers need Debian's bubblewrap"; return 1; }
 }
 
-# have_stacks installs a pinned version of py-spy, which reads stacks.
+# have_stacks installs programs that read stacks: gdb, and a pinned version of py-spy.
 PYSPY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/py-spy-0.4.3"
 export BRINGUPD_TEST_PYSPY="$PYSPY_HOME/bin"
 have_stacks() {
+    command -v gdb >/dev/null || { [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends gdb >/dev/null; } ||
+        { lack "the tests of stacks need gdb"; return 1; }
     [ -e "$PYSPY_HOME/bin/py-spy" ] ||
         { python3 -m venv "$PYSPY_HOME" && "$PYSPY_HOME/bin/pip" install --quiet --disable-pip-version-check py-spy==0.4.3; } ||
         { lack "the tests of stacks need python3 with venv, and PyPI"; return 1; }

@@ -51,7 +51,7 @@ func (inv *invocation) whyCommand() *cli.Command {
 		config.NewText("instance", "NAME", &a.instance,
 			"only the processes of this instance of a role, such as trainer.0"),
 		config.NewSwitch("stacks", &a.readStacks,
-			"also show the stacks of Python programs, by py-spy if it is installed"),
+			"also show stacks, by py-spy for Python and gdb for other programs, if installed"),
 		config.NewSwitch("json", &a.asJSON, "print JSON"),
 	)
 	return inv.completeCommand(cli.Command{

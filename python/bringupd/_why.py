@@ -55,6 +55,7 @@ class Frame:
     function: str = named("func", "")
     file: str = ""
     line: int = 0
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Stack:
     """The stack of a thread, the innermost frame first."""
 
     source: str = named("by", "")
-    """py-spy."""
+    """py-spy, gdb or kernel."""
     frames: tuple[Frame, ...] = ()
     problem: str = ""
 

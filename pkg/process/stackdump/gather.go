@@ -12,22 +12,27 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// stackByPySpy is the value of [Stack.Source], and the name of the program.
-const stackByPySpy = "py-spy"
+// Values of [Stack.Source].
+const (
+	stackByPySpy = "py-spy"
+	stackByGDB   = "gdb"
+)
 
 const (
 	// stackTimeout is the timeout for reading one stack, allStacksTimeout for all stacks of a node.
 	stackTimeout     = 10 * time.Second
 	allStacksTimeout = 30 * time.Second
-	// killTimeout is how long a killed py-spy may take to end.
+	// killTimeout is how long a killed debugger may take to end.
 	killTimeout = time.Second
-	// maxPySpyOutput is the maximum amount of its output that is read, in bytes.
-	maxPySpyOutput = 4 << 20
+	// maxDebuggerOutput is the maximum amount of a debugger's output that is read, in bytes.
+	maxDebuggerOutput = 4 << 20
 )
 
 // stackReader reads the stacks of a node's processes, several concurrently.
@@ -36,11 +41,11 @@ type stackReader struct {
 	cancel     context.CancelFunc
 	slots      chan struct{} // limits concurrent reads
 	root       procRoot
-	searchPath string        // PATH in which py-spy is searched first
+	searchPath string        // PATH in which debuggers are searched first
 	timeout    time.Duration // timeout per stack
 }
 
-// newStackReader returns a reader with a timeout for all stacks. The caller must call its cancel.
+// newStackReader returns a gatherer with a timeout for all stacks. The caller must call close.
 func newStackReader(ctx context.Context) *stackReader {
 	late := fmt.Errorf("reading the stacks of this node took longer than %s", allStacksTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, late)
@@ -50,8 +55,8 @@ func newStackReader(ctx context.Context) *stackReader {
 	}
 }
 
-// readStack reads the stack of p.Thread or, if that is 0, of the first thread. If that fails, it
-// returns a stack with a Problem only. It waits for a free slot.
+// readStack reads the stack of p.Thread or, if that is 0, of the first thread. If no debugger can
+// read it, it returns a stack with a Problem only. It waits for a free slot.
 func (g *stackReader) readStack(p Process) *Stack {
 	select {
 	case g.slots <- struct{}{}:
@@ -61,19 +66,22 @@ func (g *stackReader) readStack(p Process) *Stack {
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, g.timeout, fmt.Errorf("it took longer than %s", g.timeout))
 	defer cancel()
-	env := g.pySpyEnviron(ctx, p.PID)
-	_, missing := process.ResolveProgram(stackByPySpy, env)
+	// Select the thread and a debugger.
+	thread := cmp.Or(p.Thread, p.PID)
+	env := g.debuggerEnviron(ctx, p.PID)
 	var stack *Stack
 	var err error
-	switch {
-	case p.State == stateStuck || p.State == stateTraced: // py-spy would hang, too
-		err = errors.New("py-spy cannot attach to a process in this state")
-	case !g.isPython(ctx, p.PID):
-		err = errors.New("only the stacks of Python programs are read: use gdb on its node")
-	case missing != nil:
+	switch python := g.isPython(ctx, p.PID); {
+	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
+		err = errors.New("a debugger cannot attach to a process in this state")
+	case python && hasProgram(stackByPySpy, env):
+		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
+	case python:
 		err = errors.New("py-spy is not installed here: run pip install py-spy in the job's environment")
+	case hasProgram(stackByGDB, env):
+		stack, err = g.readByGDB(ctx, env, p, thread)
 	default:
-		stack, err = readByPySpy(ctx, env, p.PID, cmp.Or(p.Thread, p.PID))
+		err = errors.New("gdb is not installed here")
 	}
 	if err != nil {
 		return &Stack{Problem: err.Error()}
@@ -81,9 +89,15 @@ func (g *stackReader) readStack(p Process) *Stack {
 	return stack
 }
 
-// pySpyEnviron returns the environment of py-spy: that of this process, with the directory
+// hasProgram reports whether a debugger can be started.
+func hasProgram(name string, env []string) bool {
+	_, err := process.ResolveProgram(name, env)
+	return err == nil
+}
+
+// debuggerEnviron returns the environment of a debugger: that of this process, with the directory
 // of the inspected program appended to PATH, because a virtual environment may contain py-spy.
-func (g *stackReader) pySpyEnviron(ctx context.Context, pid int) []string {
+func (g *stackReader) debuggerEnviron(ctx context.Context, pid int) []string {
 	path := g.searchPath
 	argv, _ := g.root.readFile(ctx, strconv.Itoa(pid), "cmdline")
 	if program, _, _ := strings.Cut(argv, "\x00"); filepath.IsAbs(program) {
@@ -101,11 +115,11 @@ func (g *stackReader) isPython(ctx context.Context, pid int) bool {
 
 // readByPySpy reads a stack with py-spy without stopping the process. If that fails, usually
 // because the process is running, it tries once more and stops the process meanwhile.
-func readByPySpy(ctx context.Context, env []string, pid, thread int) (*Stack, error) {
+func (g *stackReader) readByPySpy(ctx context.Context, env []string, pid, thread int) (*Stack, error) {
 	argv := []string{stackByPySpy, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid)}
-	text, err := runPySpy(ctx, env, argv...)
+	text, err := runDebugger(ctx, env, argv...)
 	if err != nil {
-		text, err = runPySpy(ctx, env, append(argv[:3:3], argv[4:]...)...)
+		text, err = runDebugger(ctx, env, append(argv[:3:3], argv[4:]...)...)
 	}
 	if err != nil {
 		return nil, err
@@ -113,9 +127,33 @@ func readByPySpy(ctx context.Context, env []string, pid, thread int) (*Stack, er
 	return parsePySpy([]byte(text), thread)
 }
 
-// runPySpy runs py-spy and returns its output.
-func runPySpy(ctx context.Context, env []string, argv ...string) (string, error) {
-	out := &process.HeadBuffer{MaxBytes: maxPySpyOutput}
+// readByGDB reads a stack with gdb, which stops the process meanwhile. If gdb was killed and left
+// the process stopped, readByGDB continues the process.
+func (g *stackReader) readByGDB(ctx context.Context, env []string, p Process, thread int) (*Stack, error) {
+	text, err := runDebugger(ctx, env, stackByGDB, "-nx", "-batch",
+		"-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
+		"-p", strconv.Itoa(p.PID), "-ex", fmt.Sprintf("thread apply all bt %d", maxFrames))
+	if p.State != stateStopped {
+		g.continueProcess(p.PID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseGDB(text, thread)
+}
+
+// continueProcess continues a process if it is stopped.
+func (g *stackReader) continueProcess(pid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	if _, state := g.root.readStat(ctx, strconv.Itoa(pid)); state == stateStopped {
+		_ = unix.Kill(pid, unix.SIGCONT) // the process may have ended
+	}
+}
+
+// runDebugger runs a debugger and returns its output.
+func runDebugger(ctx context.Context, env []string, argv ...string) (string, error) {
+	out := &process.HeadBuffer{MaxBytes: maxDebuggerOutput}
 	errs := &process.HeadBuffer{MaxBytes: 4 << 10}
 	command := process.Command{Argv: argv, Env: env, Stdout: out, Stderr: errs}
 	_, err := ctxutil.CallBounded(ctx, killTimeout, func() (struct{}, error) {

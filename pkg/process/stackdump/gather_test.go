@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -38,8 +40,8 @@ func named(t *testing.T, dir, name string) string {
 	return path
 }
 
-// TestGather uses scripts in place of py-spy: it checks their output and the handling of those that
-// fail or hang.
+// TestGather uses scripts in place of debuggers: it checks their output and the handling of those
+// that fail, hang, or leave the process stopped.
 func TestGather(t *testing.T) {
 	const python = `[{"thread_name": "MainThread", "os_thread_id": 1, "frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
 	loads := []Frame{{Func: "load", File: "/t.py", Line: 3}}
@@ -57,8 +59,11 @@ func TestGather(t *testing.T) {
 		{"py-spy may not", "python3.11", "py-spy", "echo Permission denied >&2; exit 1", "S", nil, "with py-spy: exit status 1: Permission denied"},
 		{"py-spy hangs", "python3.11", "py-spy", "sleep 3600", "S", nil, "it took longer than"},
 		{"py-spy prints something else", "python3.11", "py-spy", "echo no", "S", nil, "invalid"},
-		{"a program in C", "app", "py-spy", "exit 7", "S", nil, "only the stacks of Python programs are read"},
-		{"it is stuck", "python3.11", "py-spy", "exit 7", "D", nil, "py-spy cannot attach to a process in this state"},
+		{"a program in C", "app", "gdb", `while [ "$1" != -p ]; do shift; done; echo "Thread 1 (LWP $2):"; echo '#0  take (from=3) at app.c:5'`, "S",
+			[]Frame{{Func: "take", File: "app.c", Line: 5}}, ""},
+		{"no gdb", "app", "none", "", "S", nil, "gdb is not installed here"},
+		{"gdb is killed, and leaves it stopped", "app", "gdb", `while [ "$1" != -p ]; do shift; done; kill -STOP $2; sleep 3600`, "S", nil, "it took longer than"},
+		{"no debugger gets at it", "app", "gdb", "exit 7", "D", nil, "a debugger cannot attach to a process in this state"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -75,6 +80,9 @@ func TestGather(t *testing.T) {
 			if !strings.Contains(got.Problem, tc.problem) || cmp.Diff(tc.want, got.Frames) != "" {
 				t.Errorf("it is %+v", got)
 			}
+			if now := procRoot("/proc").inspectProcess(t.Context(), pid, nil); now.State == stateStopped {
+				t.Errorf("the process is left as %+v", now)
+			}
 		})
 	}
 }
@@ -90,6 +98,29 @@ func untilRuns(t *testing.T, pid int, program string) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d is %s, %v", pid, exe, err)
+		}
+	}
+}
+
+// TestGatherStopped verifies that a stopped process stays stopped after its stack was read.
+func TestGatherStopped(t *testing.T) {
+	dir := t.TempDir()
+	script(t, dir, "gdb", "exit 1")
+	pid := begin(t, named(t, dir, "app"), "3600")
+	untilRuns(t, pid, "app")
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	g := newStackReader(t.Context())
+	defer g.cancel()
+	g.searchPath = dir
+	g.readStack(Process{PID: pid, State: stateStopped})
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		if now := procRoot("/proc").inspectProcess(t.Context(), pid, nil); now.State == stateStopped {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it was continued")
 		}
 	}
 }

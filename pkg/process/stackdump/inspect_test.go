@@ -236,7 +236,7 @@ func TestNodeLook(t *testing.T) {
 		"rank 4": func(s ChildReport) bool { return s.Ended == "exit code 0" && s.Process == nil },
 	}
 	node := NodeInspection{Children: children, Duration: 300 * time.Millisecond, ListWaits: func(context.Context) ([]Wait, error) {
-		return []Wait{{Child: "rank 0", Kind: "fence", Name: "a"}, {Child: "rank 9", Kind: "get", Name: "b"}}, nil
+		return []Wait{{PID: children[0].PID, Kind: "fence", Name: "a"}, {PID: 1, Kind: "get", Name: "b"}}, nil
 	}}
 	for deadline := time.Now().Add(ceiling); ; {
 		var wrong []ChildReport

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestRealStacks reads the stacks of real programs. BRINGUPD_TEST_PYSPY is the path of py-spy.
+// TestRealStacks reads the stacks of real programs with real debuggers. BRINGUPD_TEST_PYSPY is the
+// path of py-spy.
 func TestRealStacks(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -35,6 +36,9 @@ main()
 	if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	const c = `#include <unistd.h>
+static void step(void) { sleep(3600); }
+int main(void) { step(); return 0; }`
 	for _, tc := range []struct {
 		name string
 		argv []string
@@ -43,6 +47,7 @@ main()
 		{"Python in a system call", []string{python, program, "load"}, []string{"in read at planted.py:3"}},
 		{"Python in its library", []string{python, program, "join"}, []string{"in Thread.join at planted.py:10"}},
 		{"Python that spins", []string{python, program, "spin"}, []string{"busy at planted.py:5", "busy at planted.py:6"}},
+		{"C", []string{compiled(t, c)}, []string{"in sleep at planted.c:2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("PATH", os.Getenv("BRINGUPD_TEST_PYSPY")+":"+os.Getenv("PATH"))

@@ -13,7 +13,7 @@ import (
 
 // Stack is the call stack of a thread.
 type Stack struct {
-	Source  string  `json:"by,omitempty"`     // py-spy; empty if there is no stack
+	Source  string  `json:"by,omitempty"`     // source of the stack: py-spy or gdb; empty if there is none
 	Frames  []Frame `json:"frames,omitempty"` // innermost first
 	Problem string  `json:"problem,omitempty"`
 }
@@ -23,6 +23,8 @@ type Frame struct {
 	Func string `json:"func"`
 	File string `json:"file,omitempty"` // source file; empty if unknown
 	Line int    `json:"line,omitempty"`
+	// library or program that contains a function without a source file
+	Library string `json:"library,omitempty"`
 }
 
 // maxFrames is the maximum number of frames of a stack that are kept.
@@ -51,19 +53,25 @@ func (s *Stack) userLocation() (function, line string) {
 var wrappers = []string{
 	"wrapper", "_wrapper", "wrapped", "inner", "_inner", "decorator", "decorate_context", "_fn",
 	"__call__", "_call_impl", "_wrapped_call_impl", "<lambda>", "<module>", "apply", "inner_wrapper",
-	"func_wrapper",
+	"func_wrapper", unknownFunction,
 }
+
+// unknownFunction is the name of a function whose name gdb does not know.
+const unknownFunction = "??"
 
 // starters are functions that start threads and programs.
 var starters = []string{
-	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path",
-	"_call_with_frames_removed",
+	"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread",
+	"clone", "clone3", "__clone3", "_bootstrap", "_bootstrap_inner", "_run_module_as_main",
+	"_run_code", "run_path", "_call_with_frames_removed",
 }
 
-// libraryPath matches sources of libraries, as opposed to the user's program.
+// libraryPath matches sources and binaries of libraries, as opposed to the user's program.
 var libraryPath = textutil.CompileLazily(
 	`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|` +
-		`^/usr/(lib|lib64|include|src|share)/`)
+		`^/usr/(lib|lib64|include|src|share)/|^(\./)?(Python|Modules|Objects|Include|Parser)/|` +
+		`^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|` +
+		`signal|time|string|malloc)/`)
 
 // isUserCode reports whether a function belongs to the user's program.
 func (f Frame) isUserCode() bool {
@@ -112,4 +120,52 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 		stack.Frames = append(stack.Frames, Frame{Func: f.Name, File: f.Filename, Line: f.Line})
 	}
 	return stack, nil
+}
+
+// Headings and frames in gdb's output.
+var (
+	gdbThread = textutil.CompileLazily(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
+	gdbFrame  = textutil.CompileLazily(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
+)
+
+// parseGDB parses gdb's output of "thread apply all bt", and returns the stack of one thread.
+func parseGDB(text string, thread int) (*Stack, error) {
+	stack := &Stack{Source: stackByGDB}
+	isWanted := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if head := gdbThread().FindStringSubmatch(line); head != nil {
+			isWanted = head[1] == strconv.Itoa(thread)
+			continue
+		}
+		frame := gdbFrame().FindStringSubmatch(line)
+		if frame == nil || !isWanted || len(stack.Frames) >= maxFrames {
+			continue
+		}
+		number, _ := strconv.Atoi(frame[4])
+		// arguments of C++ templates may be longer than the rest of the stack
+		name, _, _ := strings.Cut(frame[1], "<")
+		f := Frame{Func: plainName(name), File: frame[3], Line: number, Library: frame[5]}
+		if !f.isUserCode() && !slices.Contains(starters, f.Func) {
+			f.Func = strings.TrimPrefix(f.Func, "__") // internal names of the C library
+		}
+		stack.Frames = append(stack.Frames, f)
+	}
+	if len(stack.Frames) == 0 {
+		return nil, errors.New("gdb printed no stack of the thread")
+	}
+	return stack, nil
+}
+
+// plainName returns the public name of an internal function of the C library.
+func plainName(name string) string {
+	if slices.Contains(starters, name) {
+		return name
+	}
+	for _, prefix := range []string{"__GI___", "__GI_", "__libc_"} {
+		if plain, is := strings.CutPrefix(name, prefix); is {
+			return strings.TrimPrefix(plain, "libc_")
+		}
+	}
+	return name
 }

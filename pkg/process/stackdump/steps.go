@@ -95,7 +95,7 @@ func (p RunSnapshot) DescribeRanks() string {
 	return textutil.JoinLimited(words, maxBehind, "; ")
 }
 
-// FormatStacks returns the innermost frames of one rank of each group of which they were read, as
+// FormatStacks returns the innermost frames of one rank of each group that a debugger has read, as
 // lines for users.
 func (p RunSnapshot) FormatStacks() string {
 	var b strings.Builder
@@ -112,7 +112,7 @@ func (p RunSnapshot) FormatStacks() string {
 		}
 		stack := p.Reports[at].Stack
 		frames := slices.DeleteFunc(slices.Clone(stack.Frames), func(f Frame) bool {
-			return slices.Contains(starters, f.methodName())
+			return f.Func == unknownFunction || slices.Contains(starters, f.methodName())
 		})
 		if len(frames) == 0 {
 			continue
@@ -120,7 +120,12 @@ func (p RunSnapshot) FormatStacks() string {
 		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n",
 			p.Reports[at].rankName(), cleanLine(p.Reports[at].Host), stack.Source)
 		for _, frame := range frames[:min(len(frames), maxShownFrames)] {
-			b.WriteString("    " + cleanLine(fmt.Sprintf("%s (%s)", frame.Func, frame.sourceLine())) + "\n")
+			place := frame.Library
+			if frame.File != "" {
+				place = frame.sourceLine()
+			}
+			line := fmt.Sprintf("%s (%s)", frame.Func, cmp.Or(place, "unknown file"))
+			b.WriteString("    " + cleanLine(line) + "\n")
 		}
 	}
 	return b.String()

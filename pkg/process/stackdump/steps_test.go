@@ -76,16 +76,16 @@ func TestSteps(t *testing.T) {
 func TestFormatStacks(t *testing.T) {
 	p := NewRunSnapshot("demo", 2, []ChildReport{
 		aSeen(0, inCall("futex", ""), at(allReduce...)), aSeen(1, inCall("futex", ""), at(allReduce...)), aSeen(2, inCall("read", ""), at(reads...)),
-		aSeen(9, Process{State: "R", Cores: 1}, at(Frame{Func: "poll\x1b[2J", File: "/p/net.py", Line: 7}, Frame{Func: "Thread._bootstrap", File: "/t.py"})), aSeen(10, inCall("nanosleep", "")),
-		aSeen(11, inCall("poll", ""), at(Frame{Func: "_bootstrap"})),
-		aSeen(12, inCall("recv", ""), func(s *ChildReport) { s.Stack = &Stack{Problem: "py-spy is not installed here"} }),
+		aSeen(9, Process{State: "R", Cores: 1}, at(Frame{Func: "poll\x1b[2J", Library: "libmpi.so.40"}, Frame{Func: "??"}, Frame{Func: "step"}, Frame{Func: "_start"})), aSeen(10, inCall("nanosleep", "")), aSeen(11, inCall("poll", ""), at(Frame{Func: "??"})),
+		aSeen(12, inCall("recv", ""), func(s *ChildReport) { s.Stack = &Stack{Problem: "gdb is not installed here"} }),
 		aSeen(4, inCall("read", ""), at(reads...), called("worker")),
 	}, nil)
 	const want = `stack of rank 2 on n0, by py-spy:
     load (data.py:88)
     main (train.py:200)
 stack of rank 9 on n1, by py-spy:
-    poll (net.py:7)
+    poll (libmpi.so.40)
+    step (unknown file)
 stack of rank 0 on n0, by py-spy:
     wrapper (c10d_logger.py:81)
     main (train.py:210)
