@@ -150,8 +150,8 @@ func (inv *invocation) newApp() *cli.App {
 		inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
 	addCommands(app, "Act on a run",
 		inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
-	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.rolesCommand(),
-		inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
+	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(),
+		inv.rolesCommand(), inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
 	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand())
 	addCommands(app, "", removedCommands()...)
 	return app

@@ -65,9 +65,14 @@ func frameworkSettings(f framework.Factory) config.List {
 func flagSetting(flag framework.Flag) *config.Setting {
 	switch to := flag.Target.(type) {
 	case *string:
+		if flag.AcceptedWords != nil {
+			return config.NewChoice(flag.Name, flag.AcceptedWords, to, flag.Usage)
+		}
 		return config.NewText(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *[]string:
 		return config.NewWordList(flag.Name, flag.Placeholder, to, flag.Usage)
+	case *int:
+		return config.NewNumber(flag.Name, to, 0, flag.Max, flag.Usage)
 	case **health.Probe:
 		return probeSetting(flag.Name, to, flag.Usage)
 	default:

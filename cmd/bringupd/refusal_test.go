@@ -73,6 +73,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"our own flag of ray start", append([]string{"--framework=ray", "--ray-head-args=--head"}, rank0...), []string{"cannot pass --head to ray start: bringupd chooses the head"}},
 		{"a head's flag for workers", append([]string{"--framework=ray", "--ray-worker-args=--include-dashboard=true"}, rank0...), []string{"cannot pass --include-dashboard to a worker's ray start"}},
 		{"resources that are none", append([]string{"--framework=ray", "--ray-worker-args=--resources=disk"}, rank0...), []string{"cannot parse --resources=disk", `such as {"disk": 2}`}},
+		{"a time for logs that is none", append([]string{"--framework=ray", "--ray-logs=1ms"}, rank0...), []string{"cannot use --ray-logs=1ms: give failure or end"}},
 		{"no worker of Dask's", append([]string{"--framework=dask", "--dask-worker-args=--nworkers=0"}, rank0...), []string{"cannot pass --nworkers=0 to dask worker"}},
 		{"our own flag of dask scheduler", append([]string{"--framework=dask", "--dask-scheduler-args=--jupyter"}, rank0...), []string{"cannot pass --jupyter to dask scheduler"}},
 		{"torchrun as the driver of two nodes", append(append([]string{}, rank0...), "--", "torchrun", "--nproc-per-node=4", "train.py"), []string{"cannot run torchrun as the driver of 2 nodes", "bringupd --ranks-per-node=4 -- python train.py"}},

@@ -36,7 +36,6 @@ var removals = []removal{
 	{removedSubcommand, "pmi", "", "use a program of your MPI instead, see docs/mpi.md"},
 	{removedSubcommand, "simulate", "", "use bringupd roles --dry-run=FILE --fail=WHAT for what follows " +
 		"from a failure, and bringupd doctor for a log directory"},
-	{removedSubcommand, "topology", "", "lstopo of hwloc shows the hardware, and BRINGUPD_BINDING of each rank its part"},
 
 	{"run", "active-check-timeout", "TIME", "give --start-timeout"},
 	{"run", "check-timeout", "TIME", "give --start-timeout"},
@@ -62,12 +61,11 @@ var removals = []removal{
 	{"run", "ray-auth", "WORD", "give --framework-auth"},
 	{"run", "dask-tls", "WORD", "give --framework-auth"},
 	{"run", "ray-ports", "N", "give Ray's ports by --ray-head-args and --ray-worker-args"},
-	{"run", "ray-logs", "WHEN", "the logs of a failure are always kept; --clean=running keeps the nodes' directories"},
 	{"run", "ray-tuning", "WORD", "your own RAY_ variables have precedence"},
 	{"run", "merge-identical", "", "--output=rank0 prints the lines of one rank"},
 	{"run rank", "bind-strict", "", "--bind with a list of kinds is strict, and auto is not"},
 	{"run rank", "allow-launcher", "", "a command of sh -c is not checked"},
-	{"run rank", "nvml", "FILE", "put its directory into LD_LIBRARY_PATH"},
+	{"run rank topology", "nvml", "FILE", "put its directory into LD_LIBRARY_PATH"},
 	{"run", "xid-policy", "FILE", "--check=ID=WORD sets the severity of checks"},
 	{"run", "hang-signs", "WORD", "steps count once there is one, and before that CPU time and output"},
 	{"run", "rank-order", "WORD", "ranks are numbered node by node"},
@@ -82,6 +80,7 @@ var removals = []removal{
 
 	{removedOperation, "watch", "", "get and fence fail at once, and name the rank or node that has ended"},
 	{"kv", "collect", "", "values are sent to the nodes that get them"},
+
 	{"status", "timeout", "TIME", "give it to bringupd wait"},
 	{"roles", "schema", "", "docs/roles.md lists the keys of the file"},
 	{"list", "since", "TIME", "select by ended_at of bringupd list --json"},

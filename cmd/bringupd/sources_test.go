@@ -81,7 +81,7 @@ func TestPrecedence(t *testing.T) {
 			want: []any{"gpu.*=warn", "gpu.remap=fail"}, origin: "BRINGUPD_CHECK",
 		},
 		{name: "a word that YAML takes for false", key: "gpu-check", file: true, want: "off", origin: "job.yaml:10"},
-		{name: "another framework's variable is let be", key: "framework", env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a"}, want: "none", origin: "default"},
+		{name: "another framework's variable is let be", key: "framework", env: []string{"BRINGUPD_RAY_LOGS=end"}, want: "none", origin: "default"},
 		{name: "what a parent's daemon tells is no flag", key: "framework", env: []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8", "BRINGUPD_SIZE=8"}, want: "none", origin: "default"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestDigest(t *testing.T) {
 		{"the framework's probes", func(c *Config) {
 			c.Framework = framework.None{HeadCommand: "x", HeadReady: probe(t, "tcp:1")}
 		}, false},
-		{"the framework", func(c *Config) { c.Framework = ray.Cluster{HeadArgs: []string{"x"}} }, false},
+		{"the framework", func(c *Config) { c.Framework = ray.Cluster{Logs: "end", HeadArgs: []string{"x"}} }, false},
 		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe(t, "tcp:1") }, false},
 		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{ActiveCommands: []string{"x"}} }, false},
 	} {

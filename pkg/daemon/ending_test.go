@@ -76,7 +76,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			}
 			n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(tc.rank, 3)}}, dir)
 			n.children.OpenLogs(dir, tc.rank, 3, "")
-			n.children.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: from})
+			n.children.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: framework.ServiceLogs{Dir: from}})
 			n.copyServiceLogs(&tc.end)
 			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.LogsDir, "worker-*.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {

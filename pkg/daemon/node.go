@@ -123,12 +123,11 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	return f
 }
 
-// copyServiceLogs copies logs of services to the run directory if this node has caused the end of
-// the run, or if the run has failed and this is the head.
+// copyServiceLogs copies logs of services to the run directory, and more of them if this node has
+// caused the end of the run, or is the head.
 func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
-	isCause := end.Cause != nil && (end.Cause.NodeIndex == n.id.NodeIndex || n.id.NodeIndex == 0)
-	if isCause && n.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
-		n.children.CopyLogs()
+	if n.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
+		n.children.CopyLogs(end.Cause != nil && (end.Cause.NodeIndex == n.id.NodeIndex || n.id.NodeIndex == 0))
 	}
 }
 

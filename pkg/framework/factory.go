@@ -44,7 +44,9 @@ type Flag struct {
 	Name        string // without dashes
 	Placeholder string // placeholder of the value in --help
 	Usage       string
-	// Target is the variable that the flag sets: a *string, a *[]string for a repeatable flag, or a
-	// **health.Probe.
-	Target any
+	// Target is the variable that the flag sets, with its default: a *string, a *[]string for a
+	// repeatable flag, a **health.Probe, or a *int from 0 to Max.
+	Target        any
+	Max           int
+	AcceptedWords []string // the accepted values of a *string; empty: any
 }

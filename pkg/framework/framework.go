@@ -64,9 +64,8 @@ type Service struct {
 	IsTransient func(exit process.Exit, lines []string) bool
 	// ExitDetection describes how the end of the service is detected and explained.
 	ExitDetection ExitDetection
-	// OwnLogs is the directory of the logs that the service writes to its node's local disk. They are
-	// kept if the run fails because of this node. It is empty if there are none.
-	OwnLogs string
+	// OwnLogs describes the service's own logs.
+	OwnLogs ServiceLogs
 	// MaxStarts is the maximum number of starts; at least one is made.
 	MaxStarts int
 	// NeedsNoGrace reports that the service can be killed at the end without a grace period.
@@ -87,6 +86,13 @@ type ExitDetection struct {
 	// IsNoise reports whether a line of the service's output says nothing about its death. It is nil
 	// if all lines may.
 	IsNoise func(line string) bool
+}
+
+// ServiceLogs describes logs that a service writes to its node's local disk. They are kept if the
+// run fails because of this node.
+type ServiceLogs struct {
+	Dir        string // their directory; empty: there are none
+	KeepAlways bool   // keep them at the end of every run
 }
 
 // Endpoint is the head's information about its service for workers and the driver.
@@ -168,7 +174,7 @@ type Traits struct {
 	MinTasks uint64
 
 	FreePortAdvice string // how it picks a free port, after "give another port; "
-	LogsProgram    string // the program whose own logs a service leaves in OwnLogs
+	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs
 	// AdviseDriver returns what to do about a failed driver with these last lines, or an empty string.
 	// It is nil if the framework has no such advice.
 	AdviseDriver func(lines []string) string

@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -120,8 +121,8 @@ type Children struct {
 	prestarted     *prestartedProcess // started in advance and not in use yet; guarded by mu
 	// what does not follow from the names of children, by name; guarded by mu
 	traits map[string]childTraits
-	// directories of logs that services write themselves, by the name of the copy; guarded by mu
-	serviceLogs map[string]string
+	// logs that services write themselves, by the name of the copy; guarded by mu
+	serviceLogs map[string]framework.ServiceLogs
 }
 
 // childTraits are properties of a child that do not follow from its name.
@@ -135,7 +136,7 @@ type childTraits struct {
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
 	return &Children{cfg: cfg, contexts: life,
-		traits: make(map[string]childTraits), serviceLogs: make(map[string]string)}
+		traits: make(map[string]childTraits), serviceLogs: make(map[string]framework.ServiceLogs)}
 }
 
 // OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job

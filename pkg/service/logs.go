@@ -22,11 +22,15 @@ import (
 )
 
 const (
-	// copyTimeout bounds how long copying logs may delay the end of a run.
-	copyTimeout = 2 * time.Second
-	// maxTailSize is how much of the end of a file is copied, in bytes: the last messages of the
-	// service are there.
-	maxTailSize    = 1 << 20
+	// failedCopyTimeout and fullCopyTimeout bound how long copying logs may delay the end of a run:
+	// failedCopyTimeout if the run has failed, fullCopyTimeout if it has not and the user wants all
+	// logs.
+	failedCopyTimeout = 2 * time.Second
+	fullCopyTimeout   = 15 * time.Second
+	// failedTailSize is how much of the end of a file is copied, in bytes, if the run has failed: the
+	// last messages of the service are there. fullTailSize is the same if the user wants the logs.
+	failedTailSize = 1 << 20
+	fullTailSize   = 16 << 20
 	maxCopySize    = 256 << 20 // bounds the bytes that are copied from a directory
 	maxCopiedFiles = 4096      // bounds the number of files that are copied from a directory
 	maxCopyDepth   = 3         // the number of levels of subdirectories that are searched
@@ -34,7 +38,7 @@ const (
 
 // RegisterLogs registers the directory of the logs that a service writes itself.
 func (c *Children) RegisterLogs(service *framework.Service) {
-	if service.OwnLogs == "" {
+	if service.OwnLogs.Dir == "" {
 		return
 	}
 	name := strings.TrimSuffix(c.LogName(service.Name), ".log") + ".d"
@@ -44,16 +48,27 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 }
 
 // CopyLogs copies the ends of the logs of services into the run directory, because the private
-// directory of the node is removed.
-func (c *Children) CopyLogs() {
+// directory of the node is removed: those of services with framework.ServiceLogs.KeepAlways and, if
+// the run has failed because of this node, those of all others.
+func (c *Children) CopyLogs(failed bool) {
 	c.mu.Lock()
 	all := maps.Clone(c.serviceLogs)
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(c.contexts.Grace, copyTimeout, health.ErrDeadline)
+	within := fullCopyTimeout
+	if failed {
+		within = failedCopyTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(c.contexts.Grace, within, health.ErrDeadline)
 	defer cancel()
-	for name, from := range all {
+	for name, logs := range all {
+		tail := int64(failedTailSize)
+		if logs.KeepAlways {
+			tail = fullTailSize
+		} else if !failed {
+			continue
+		}
 		to := filepath.Join(c.dir.Path(), signal.LogsDir, name)
-		if err := copyLogs(ctx, c.dir.FS(), from, to, maxTailSize); err != nil {
+		if err := copyLogs(ctx, c.dir.FS(), logs.Dir, to, tail); err != nil {
 			c.cfg.Log.Warn("cannot keep all logs of a service", zap.String("in", name), zap.Error(err))
 		}
 	}

@@ -20,22 +20,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestCopyLogs verifies that the end of a service's own log is copied.
+// TestCopyLogs verifies that a service's own logs are kept if this node ends the run with a failure,
+// or if this is configured, and of a long file the end.
 func TestCopyLogs(t *testing.T) {
-	run := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
-	dir, err := signal.CreateRun(t.Context(), run, record.Job{})
-	must(t, err)
-	c, from := children(t), t.TempDir()
-	c.OpenLogs(dir, 0, 1, "n0")
-	write(t, from, "raylet.out", "one\n"+strings.Repeat("x", maxTailSize))
-	for range 2 { // it starts again
-		c.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: from})
-	}
-	c.CopyLogs()
-	got, err := os.ReadFile(filepath.Join(dir.Path(), signal.LogsDir, "worker-0000.d", "raylet.out"))
-	want := fmt.Sprintf("[bringupd: %d bytes left out]\n%s", len("one\n"), strings.Repeat("x", maxTailSize))
-	if err != nil || string(got) != want {
-		t.Errorf("%d bytes are kept, want %d: %v", len(got), len(want), err)
+	for _, tc := range []struct {
+		name   string
+		always bool
+		failed bool
+		want   string // of the long file
+	}{
+		{"nobody wants them", false, false, ""},
+		{"it fails", false, true, fmt.Sprintf("[bringupd: %d bytes left out]\n%s", len("one\n"), strings.Repeat("x", failedTailSize))},
+		{"at the end", true, false, "one\n" + strings.Repeat("x", failedTailSize)},
+		{"at the end of a run that fails", true, true, "one\n" + strings.Repeat("x", failedTailSize)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
+			must(t, err)
+			c, from := children(t), t.TempDir()
+			c.OpenLogs(dir, 0, 1, "n0")
+			write(t, from, "raylet.out", "one\n"+strings.Repeat("x", failedTailSize))
+			for range 2 { // it starts again
+				c.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: framework.ServiceLogs{Dir: from, KeepAlways: tc.always}})
+			}
+			c.CopyLogs(tc.failed)
+			got, err := os.ReadFile(filepath.Join(dir.Path(), signal.LogsDir, "worker-0000.d", "raylet.out"))
+			if string(got) != tc.want || (err != nil) != (tc.want == "") {
+				t.Errorf("%d bytes are kept, want %d: %v", len(got), len(tc.want), err)
+			}
+		})
 	}
 }
 

@@ -76,6 +76,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 		t.Run("exit "+code, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.setenv("EXIT_WITH", code)
+			bed.setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "end", "42": "failure"}[code])
 			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
 			// Ray's sockets would not fit below a path of this length, on the nodes' own disk.
 			temp := filepath.Join(bed.Bin(), strings.Repeat("t", 60))
@@ -93,6 +94,17 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 			if want := []string{"n0", "n1", "n2", "n3"}; !slices.Equal(hosts, want) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
+			// Ray's own logs outlive its private directories if they are wanted. They are copied while the
+			// result is written.
+			raylets := filepath.Join(logs, b.id+".0", signal.LogsDir, "ray-*.d", "raylet.out")
+			want := map[string]int{"0": 4, "42": 0}[code]
+			eventually(t, func() string {
+				kept, _ := filepath.Glob(raylets)
+				if len(kept) != want {
+					return fmt.Sprintf("the raylets' logs are kept in %v", kept)
+				}
+				return ""
+			})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package ray
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"path/filepath"
@@ -21,8 +22,10 @@ const maxStarts = 3
 // Cluster runs a Ray cluster: its head on node 0, which is also a node of the cluster, and a worker
 // on every other node.
 type Cluster struct {
-	Port          int      // of the head's GCS; 0: a free one
-	Auth          string   // accepted clients: see [framework.Options]
+	Port int    // of the head's GCS; 0: a free one
+	Auth string // accepted clients: see [framework.Options]
+	// which of Ray's own logs are kept: failure, end or a duration; empty: failure
+	Logs          string
 	DedicatedHead bool     // the head's node offers no GPUs
 	HeadArgs      []string // additional arguments for the head's ray start
 	WorkerArgs    []string // the same for the workers'
@@ -52,12 +55,17 @@ func (r Cluster) Traits() framework.Traits {
 	}
 }
 
-// New returns a Ray cluster, which its flags change.
-func New() *Cluster { return new(Cluster) }
+// New returns a Ray cluster with default settings, which its flags change.
+func New() *Cluster {
+	return &Cluster{Logs: logsFailure}
+}
 
-// OwnFlags returns the settings for additional arguments.
+// OwnFlags returns the settings for Ray's logs and additional arguments.
 func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
+		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs,
+			Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes " +
+				"concerned) or end (of every run)"},
 		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs,
 			Usage: "extra argument for the head's ray start (repeatable)"},
 		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs,
@@ -65,8 +73,12 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 	}
 }
 
-// ValidateSettings returns an error for arguments that no node could pass to ray start.
+// ValidateSettings returns an error for an unknown time for Ray's logs, and for arguments that no
+// node could pass to ray start.
 func (r *Cluster) ValidateSettings() error {
+	if r.Logs != logsFailure && r.Logs != logsEnd {
+		return fmt.Errorf("cannot use --ray-logs=%s: give %s or %s", r.Logs, logsFailure, logsEnd)
+	}
 	for _, of := range []struct {
 		args []string
 		head bool
@@ -81,6 +93,12 @@ func (r *Cluster) ValidateSettings() error {
 	}
 	return nil
 }
+
+// The times at which Ray's own logs are kept.
+const (
+	logsFailure = "failure"
+	logsEnd     = "end"
+)
 
 // BuildFramework returns the cluster with the present settings.
 func (r *Cluster) BuildFramework(o framework.Options) framework.Framework {
@@ -212,7 +230,10 @@ func (r Cluster) newService(
 		},
 		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
 		MaxCheckInterval: readyInterval(node.Size),
-		OwnLogs:          filepath.Join(node.TempDir, "session_latest", "logs"),
+		OwnLogs: framework.ServiceLogs{
+			Dir:        filepath.Join(node.TempDir, "session_latest", "logs"),
+			KeepAlways: r.Logs == logsEnd,
+		},
 		IsTransient: func(exit process.Exit, lines []string) bool {
 			return isTransient(exit, append(slices.Clip(lines), failureLines(node.TempDir)...))
 		},
