@@ -49,7 +49,7 @@ func (s *topologyCmd) newSettings() config.List {
 
 // printTopology inspects the node and prints the result.
 func (s *topologyCmd) printTopology(ctx context.Context) error {
-	gpus, noGPUs, err := gpu.Child{Library: gpu.FindLibrary(os.Getenv)}.ProbeTopology(ctx)
+	gpus, err := gpu.Child{}.ProbeTopology(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *topologyCmd) printTopology(ctx context.Context) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	l.Host, l.NoGPUs = host, noGPUs
+	l.Host = host
 	if s.asJSON {
 		return writeJSON(s.streams.Out, l)
 	}

@@ -18,7 +18,6 @@ type Layout struct {
 	Version int    `json:"version"`
 	Host    string `json:"host"`
 	affinity.Node
-	NoGPUs  string              `json:"no_gpus,omitempty"` // why the GPUs could not be read
 	PerNode string              `json:"ranks_per_node"`
 	Bind    string              `json:"bind"`
 	Ranks   []affinity.Affinity `json:"ranks"`
@@ -100,9 +99,6 @@ func (l Layout) writeDevices(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID),
 			strings.Join(append([]string{at}, g.NICs...), ", "))
-	}
-	if l.NoGPUs != "" {
-		fmt.Fprintf(b, "  no GPUs: %s\n", l.NoGPUs)
 	}
 	for _, card := range l.NICs {
 		state := "ports with a link: " + textutil.FormatRanges(card.Ports)

@@ -12,12 +12,15 @@ import (
 func twoGPUs() affinity.Node {
 	n := affinity.Node{
 		CPUs: affinity.IDSet{0, 1, 2, 3}, Mems: affinity.IDSet{0, 1},
-		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}, HasMemory: true}, {Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2, HasMemory: true}, {Number: 3, HasMemory: true}, {Number: 4}},
+		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}, HasMemory: true},
+			{Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2, HasMemory: true},
+				{Number: 3, HasMemory: true}, {Number: 4}},
 		GPUs: []affinity.GPU{
 			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: affinity.IDSet{0, 1}, NICs: []string{"mlx5_0:1"}},
 			{Name: "1", UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: -1, CPUs: affinity.IDSet{0, 1, 2, 3}, IsFar: true},
 		},
-		NICs: []gpu.RDMADevice{{Name: "mlx5_0", Bus: "0000:1c:00.0", Ports: []int{1, 2}}, {Name: "mlx5_1", Bus: "0000:9c:00.0", NUMA: 1, Ports: []int{}}},
+		NICs: []gpu.RDMADevice{{Name: "mlx5_0", Bus: "0000:1c:00.0", Ports: []int{1, 2}},
+			{Name: "mlx5_1", Bus: "0000:9c:00.0", NUMA: 1, Ports: []int{}}},
 	}
 	for cpu := range 4 {
 		n.Cores = append(n.Cores, affinity.Core{CPUs: affinity.IDSet{cpu}, Package: cpu / 2, NUMA: cpu / 2})
@@ -48,11 +51,13 @@ func TestLayout(t *testing.T) {
 		t.Errorf("it is\n%s", got)
 	}
 	l, err = PlanLayout(twoGPUs(), "5", affinity.ResourceKinds{CPU: true})
-	if err != nil || !strings.HasSuffix(l.FormatText(), "\n  note: ranks are not bound to CPUs: this node has 5 ranks, but only 4 usable cores\n") {
+	if err != nil || !strings.HasSuffix(l.FormatText(),
+		"\n  note: ranks are not bound to CPUs: this node has 5 ranks, but only 4 usable cores\n") {
 		t.Errorf("%v\n%s", err, l.FormatText())
 	}
 	l.GPUs = nil
-	if _, err := PlanLayout(l.Node, "gpu", affinity.ResourceKinds{}); err == nil || !strings.Contains(err.Error(), "it has no GPU for the job") {
+	if _, err := PlanLayout(l.Node, "gpu", affinity.ResourceKinds{}); err == nil ||
+		!strings.Contains(err.Error(), "it has no GPU for the job") {
 		t.Errorf("without GPUs: %v", err)
 	}
 }
