@@ -21,7 +21,7 @@ func TestTopologyHere(t *testing.T) {
 		cpus = append(cpus, place.CPUs...)
 	}
 	slices.Sort(cpus)
-	if l.Version != 1 || l.Host == "" || len(l.Cores) == 0 || !slices.Equal(cpus, l.CPUs) ||
+	if l.Version != 2 || l.Host == "" || len(l.Cores) == 0 || !slices.Equal(cpus, l.CPUs) ||
 		l.PerNode != "core" || l.Bind != "cpu" {
 		t.Errorf("it is %s", got.out)
 	}

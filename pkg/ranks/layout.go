@@ -11,7 +11,7 @@ import (
 
 // LayoutVersion is the version of the JSON format of [Layout]. New fields do not change it; removed
 // fields and changed meanings do.
-const LayoutVersion = 1
+const LayoutVersion = 2
 
 // Layout describes a node and the bindings of its ranks.
 type Layout struct {
@@ -60,9 +60,13 @@ func (l Layout) FormatText() string {
 	}
 	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"),
 		count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
-	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs,
-		count(l.CountSlots(affinity.PerCore), "core"), l.Mems)
-	l.writeMemory(&b)
+	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s)\n", l.CPUs, count(l.CountSlots(affinity.PerCore), "core"))
+	// Nodes without CPUs are mostly the memory of GPUs.
+	for _, node := range l.NUMA {
+		if len(node.CPUs) > 0 {
+			fmt.Fprintf(&b, "  NUMA %d: CPUs %v\n", node.Number, node.CPUs)
+		}
+	}
 	l.writeDevices(&b)
 	fmt.Fprintf(&b, "%s (--ranks-per-node=%s --bind=%s):\n", count(len(l.Ranks), "rank"), l.PerNode, l.Bind)
 	for i, place := range l.Ranks {
@@ -70,25 +74,6 @@ func (l Layout) FormatText() string {
 	}
 	l.writeNotes(&b)
 	return b.String()
-}
-
-// writeMemory prints the NUMA nodes. It groups those without CPUs in one line: they are mostly the
-// memory of GPUs, and there may be many.
-func (l Layout) writeMemory(b *strings.Builder) {
-	var others affinity.IDSet
-	for _, node := range l.NUMA {
-		switch {
-		case len(node.CPUs) > 0 && node.HasMemory:
-			fmt.Fprintf(b, "  NUMA %d: CPUs %v\n", node.Number, node.CPUs)
-		case len(node.CPUs) > 0:
-			fmt.Fprintf(b, "  NUMA %d: CPUs %v, no memory\n", node.Number, node.CPUs)
-		case node.HasMemory:
-			others = append(others, node.Number)
-		}
-	}
-	if len(others) > 0 {
-		fmt.Fprintf(b, "  NUMA %v: memory without CPUs\n", others)
-	}
 }
 
 func (l Layout) writeDevices(b *strings.Builder) {

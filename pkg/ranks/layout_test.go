@@ -11,10 +11,9 @@ import (
 // twoGPUs returns a node with some of every kind of device.
 func twoGPUs() affinity.Node {
 	n := affinity.Node{
-		CPUs: affinity.IDSet{0, 1, 2, 3}, Mems: affinity.IDSet{0, 1},
-		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}, HasMemory: true},
-			{Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2, HasMemory: true},
-				{Number: 3, HasMemory: true}, {Number: 4}},
+		CPUs: affinity.IDSet{0, 1, 2, 3},
+		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}},
+			{Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2}},
 		GPUs: []affinity.GPU{
 			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: affinity.IDSet{0, 1}, NICs: []string{"mlx5_0:1"}},
 			{Name: "1", UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: -1, CPUs: affinity.IDSet{0, 1, 2, 3}, IsFar: true},
@@ -34,11 +33,10 @@ func TestLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Host = "n7"
-	const want = `n7: 2 packages, 5 NUMA nodes, 4 cores, 4 CPUs
-  allowed here: CPUs 0-3 (4 cores), memory nodes 0-1
+	const want = `n7: 2 packages, 3 NUMA nodes, 4 cores, 4 CPUs
+  allowed here: CPUs 0-3 (4 cores)
   NUMA 0: CPUs 0-1
-  NUMA 1: CPUs 2-3, no memory
-  NUMA 2-3: memory without CPUs
+  NUMA 1: CPUs 2-3
   GPU 0: 0000:1b:00.0 GPU-a, NUMA 0, near CPUs 0-1, mlx5_0:1
   GPU 1: 0000:9b:00.0 GPU-b, near none of the allowed CPUs, or unknown
   mlx5_0: 0000:1c:00.0, NUMA 0, ports with a link: 1-2
