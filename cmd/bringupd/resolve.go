@@ -73,8 +73,6 @@ func (o *options) addChecks(cfg *deps.Config) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	earlier, _ := cfg.Checks.(*nodecheck.Checks)
-	checks.ReuseActive(earlier)
 	cfg.Checks, cfg.CheckPolicy = checks, checkCfg
 	if gpus := checks.GPUs(); gpus != nil {
 		cfg.GPUs = gpus

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -40,8 +39,7 @@ type Set struct {
 	GPUs    gpumonitor.GPUs      // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
 	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
-	// with each attempt. Results of those that it replaces may be used again. It is nil if they can be
-	// used again themselves.
+	// with each attempt. It is nil if they can be used again.
 	RenewChecks func(*Config) error
 	Access      signal.Access
 	// Network is the network by which workers connect to the head. It is nil for TCP.
@@ -186,9 +184,13 @@ func (c *Config) PreviousStart(ctx context.Context) (_ record.Result, ok bool) {
 	place := c.RunLocation()
 	last := c.Identity
 	last.Restart, last.Attempt = last.Restart-1, 0
-	place.Run = last.RunName()
+	place.Run, place.Key = last.RunName(), "" // its launch was another one
 	ctx, cancel := context.WithTimeoutCause(ctx, causesTimeout, health.ErrDeadline)
 	defer cancel()
-	result, err := ctxutil.CallBounded(ctx, 0, func() (record.Result, error) { return place.LastResult(ctx) })
+	newest, err := place.NewestAttempt(ctx)
+	if err != nil || !newest.HasResult {
+		return record.Result{}, false
+	}
+	result, err := newest.ReadResult(ctx)
 	return result, err == nil
 }

@@ -76,8 +76,7 @@ type supervisor struct {
 	lastResult    *record.Result // the newest finished attempt's; nil if there is none
 	headLost      bool           // the head was lost in it
 	// its end, if this daemon has written the result in place of the head; otherwise nil
-	claimed   *lifecycle.Outcome
-	isSuspect bool // a failure in it was on this node
+	claimed *lifecycle.Outcome
 }
 
 // endError is the reason why a daemon ends between two attempts.
@@ -211,13 +210,9 @@ func (s *supervisor) runAttempt(
 	cfg := s.cfg
 	cfg.Identity.Attempt = attempt
 	if s.hasStarted && cfg.RenewChecks != nil {
-		if s.isSuspect {
-			cfg.Checks = nil // their results are not used again
-		}
 		if err := cfg.RenewChecks(&cfg); err != nil {
 			return lifecycle.Exit{Code: s.reportEnd(err)}
 		}
-		s.cfg.Checks = cfg.Checks
 	}
 	s.hasStarted = true
 	if requested == nil {
@@ -258,9 +253,6 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	if s.claimed = nil; end.ClaimedResult {
 		s.claimed = end
 	}
-	s.isSuspect = slices.ContainsFunc(end.AllFailures(), func(f record.Failure) bool {
-		return slices.Contains(health.ObservedFailure{Failure: f}.FaultyNodes(), s.cfg.Identity.NodeIndex)
-	})
 	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, time.Now())
 	if end.Progress != nil {
 		s.cfg.Previous.History.Progress = end.Progress

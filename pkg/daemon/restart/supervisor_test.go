@@ -146,52 +146,27 @@ func TestHead(t *testing.T) {
 	})
 }
 
-// TestSuspectRepeatsChecks verifies that a daemon uses the newest results of its checks again, unless
-// a failure was on its node, be it the cause or not.
-func TestSuspectRepeatsChecks(t *testing.T) {
-	failure := func(kind health.Kind, node int) record.Failure {
-		return record.Failure{Header: record.Header{NodeIndex: node}, Kind: kind}
-	}
-	for name, tc := range map[string]struct {
-		failures []record.Failure
-		keeps    bool
-	}{
-		"a check failed here": {[]record.Failure{failure(health.CheckFailed, 0)}, false},
-		"a service died here, thereafter": {
-			[]record.Failure{failure(health.CheckFailed, 1), failure(health.ServiceDied, 0)}, false,
-		},
-		"only others failed": {
-			[]record.Failure{failure(health.CheckFailed, 1), failure(health.ServiceDied, 1)}, true,
-		},
-		"another node was lost": {[]record.Failure{{Kind: health.DaemonDied, LostNodes: []int{1}}}, true},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var kept []bool
-			w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
-				end := &lifecycle.Outcome{Code: 75, Cause: &tc.failures[0], Consequences: tc.failures[1:]}
-				if cfg.Identity.Attempt < 2 {
-					end.NextAttempt.Number = cfg.Identity.Attempt + 1
-				}
-				return lifecycle.Exit{Code: end.Code, Outcome: end}
-			})
-			newest := new(testChecks)
-			w.cfg.Checks = newest
-			w.cfg.RenewChecks = func(cfg *deps.Config) error {
-				kept = append(kept, cfg.Checks == newest)
-				newest = new(testChecks)
-				cfg.Checks = newest
-				return nil
+// TestRenewsChecks verifies that each attempt but the first in this process renews its checks.
+func TestRenewsChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		renewed := 0
+		w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
+			end := &lifecycle.Outcome{Code: 75, Cause: &record.Failure{Kind: health.CheckFailed}}
+			if cfg.Identity.Attempt < 2 {
+				end.NextAttempt.Number = cfg.Identity.Attempt + 1
 			}
-			w.live(75)
-			if want := []bool{tc.keeps, tc.keeps}; !slices.Equal(kept, want) {
-				t.Errorf("%s: results are used again: %v, want %v", name, kept, want)
-			}
+			return lifecycle.Exit{Code: end.Code, Outcome: end}
 		})
-	}
+		w.cfg.RenewChecks = func(*deps.Config) error {
+			renewed++
+			return nil
+		}
+		w.live(75)
+		if renewed != 2 {
+			t.Errorf("the checks were renewed %d times, want twice", renewed)
+		}
+	})
 }
-
-// testChecks are checks whose results a test only compares.
-type testChecks struct{ lifecycle.NodeChecks }
 
 // TestOrphanedAttempt verifies the result of an attempt whose daemons have all gone: the next one
 // follows it, unless the restarts are used up.

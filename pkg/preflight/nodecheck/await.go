@@ -29,29 +29,8 @@ type Checks struct {
 	// activeChecks runs the active checks, which put the node to work; nil: there are none. It is
 	// called once, at the end. fit reports whether no other check has failed.
 	activeChecks func(ctx context.Context, fit bool) []check.Finding
-	activePassed passedChecks
 	maxDuration  time.Duration // maximum duration of [Checks.AwaitReady]
 	gpus         *GPUs         // nil if GPUs are not checked
-}
-
-// passedChecks has the findings of active checks that have passed. It has the zero value before.
-type passedChecks struct {
-	findings []check.Finding
-	at       time.Time
-}
-
-// reuseTimeout is how long active checks that have passed are not repeated.
-const reuseTimeout = 10 * time.Minute
-
-// ReuseActive makes the checks report the results of the active checks of earlier, which are those
-// of an earlier attempt on this node, instead of running them again, if they have passed a short
-// time ago. earlier may be nil.
-func (c *Checks) ReuseActive(earlier *Checks) {
-	if earlier == nil || c.activeChecks == nil || time.Since(earlier.activePassed.at) > reuseTimeout {
-		return
-	}
-	c.activePassed = earlier.activePassed
-	c.activeChecks = func(context.Context, bool) []check.Finding { return slices.Clone(c.activePassed.findings) }
 }
 
 // ApplyPolicy returns the findings with the verdicts that the policy assigns.
@@ -154,10 +133,7 @@ func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report che
 	if c.activeChecks == nil || ctx.Err() != nil {
 		return report
 	}
-	started, found := time.Now(), c.activeChecks(ctx, report.Verdict != check.Fail)
-	if c.activePassed.at.IsZero() && check.WorstVerdict(found) == check.Pass {
-		c.activePassed = passedChecks{slices.Clone(found), started}
-	}
+	found := c.activeChecks(ctx, report.Verdict != check.Fail)
 	return c.newReport(began, append(report.Findings, c.Policy.Apply(found)...))
 }
 

@@ -166,42 +166,6 @@ func TestActive(t *testing.T) {
 	}
 }
 
-// TestReuseActive verifies that active checks that have passed a short time ago are not run again,
-// however many attempts follow, and that all others are.
-func TestReuseActive(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		verdict check.Verdict
-		after   time.Duration
-		runs    []int // number of runs after each attempt
-	}{
-		{"passed a minute ago", check.Pass, time.Minute, []int{1, 1, 1}},
-		{"passed long ago", check.Pass, reuseTimeout + time.Second, []int{1, 2, 3}},
-		{"passed, and later too long ago", check.Pass, reuseTimeout * 2 / 3, []int{1, 1, 2}},
-		{"warned", check.Warn, time.Second, []int{1, 2, 3}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				runs := 0
-				var earlier *Checks
-				for attempt, want := range tc.runs {
-					node := &Checks{activeChecks: func(context.Context, bool) []check.Finding {
-						runs++
-						return []check.Finding{finding("active.nccl", tc.verdict)}
-					}}
-					node.ReuseActive(earlier)
-					report := node.AwaitReady(t.Context(), nil)
-					if runs != want || report.Verdict != tc.verdict || len(report.Findings) != 1 {
-						t.Errorf("after attempt %d they have run %d times, not %d: %+v", attempt, runs, want, report)
-					}
-					earlier = node
-					time.Sleep(tc.after)
-				}
-			})
-		})
-	}
-}
-
 func TestTraitsAreInOrder(t *testing.T) {
 	node := &Checks{Config: Config{Program: "v1"}, nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{}}}}}
 	want := []check.Attribute{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
