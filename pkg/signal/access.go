@@ -31,12 +31,6 @@ const (
 // SharedFS is the interface for all calls to the shared file system: its implementations count the
 // calls, and tests inject faults. Only the kernel's hints about a local file system bypass it.
 type SharedFS interface {
-	ReadOps
-	WriteOps
-}
-
-// ReadOps has the calls that do not change the file system.
-type ReadOps interface {
 	// ListDir opens a directory again, calls vet for it if it is not nil, and returns its names,
 	// without temporaries, which begin with a dot. An open handle could show old names.
 	ListDir(path string, vet func(FileAttributes) error) ([]string, error)
@@ -56,10 +50,7 @@ type ReadOps interface {
 	FileSystemOf(path string) (files.FileSystem, error)
 	// SpaceOf returns the size and the free space of the directory's file system.
 	SpaceOf(path string) (files.Space, error)
-}
 
-// WriteOps has the calls that change the file system.
-type WriteOps interface {
 	// WriteFile makes a file with data; its name must be new. A durable file survives a crash of the
 	// server after the return. Without data, an existing file is not changed.
 	WriteFile(path string, data []byte, durable bool) error
@@ -81,7 +72,7 @@ type FileAttributes struct {
 // NameChange is a change of names.
 type NameChange string
 
-// The changes, with the parameters of [WriteOps]'s ChangeName.
+// The changes, with the parameters of [SharedFS]'s ChangeName.
 const (
 	MakeDir    NameChange = "make"   // makes the directory `to`
 	RenamePath NameChange = "rename" // gives the file `from` the name `to`
@@ -174,31 +165,24 @@ func (d diskFS) closeFile(file *os.File, path string) error {
 	return d.meteredDo(OpClose, path, file.Close)
 }
 
-// withOpenFile opens path for one use, and closes it. The error of close is returned: a network
-// file system may report only there that data did not fit.
-func (d diskFS) withOpenFile(path string, flags int, use func(*os.File) error) error {
+// withOpenFile opens path for one use, and closes it. It waits for the close if the use writes data: a
+// network file system may report only there that the data did not fit. Otherwise the close can report
+// nothing, and costs another round trip on some file systems.
+func (d diskFS) withOpenFile(path string, flags int, writes bool, use func(*os.File) error) error {
 	file, err := d.openRelative(path, flags)
 	if err != nil {
 		return err
 	}
-	return errors.Join(use(file), d.closeFile(file, path))
-}
-
-// withUnchangedFile is like [diskFS.withOpenFile], for a use that writes no data. It does not wait
-// for the close, which can report nothing then, and costs another round trip on some file systems.
-func (d diskFS) withUnchangedFile(path string, flags int, use func(*os.File) error) error {
-	file, err := d.openRelative(path, flags)
-	if err != nil {
-		return err
+	err = use(file)
+	if writes {
+		return errors.Join(err, d.closeFile(file, path))
 	}
-	defer func() {
-		go func() { _ = d.closeFile(file, path) }()
-	}()
-	return use(file)
+	go func() { _ = d.closeFile(file, path) }()
+	return err
 }
 
 func (d diskFS) ListDir(path string, vet func(FileAttributes) error) (names []string, err error) {
-	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
+	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, false, func(dir *os.File) error {
 		names, err = d.listOpenDir(dir, path, vet)
 		return err
 	})
@@ -270,7 +254,7 @@ func attributesOf(info os.FileInfo) FileAttributes {
 }
 
 func (d diskFS) ReadFile(path string) (data []byte, err error) {
-	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, false, func(file *os.File) error {
 		data, err = d.readAll(path, io.LimitReader(file, maxRecordSize+1))
 		if err == nil && len(data) > maxRecordSize {
 			err = errors.New("it is too large for a record")
@@ -287,7 +271,7 @@ func (d diskFS) readAll(path string, from io.Reader) ([]byte, error) {
 func (d diskFS) ReadRange(
 	path string, offset, limit int64,
 ) (data []byte, facts FileAttributes, err error) {
-	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, false, func(file *os.File) error {
 		facts, err = d.statOpenFile(path, file.Stat)
 		if err == nil && facts.Mode.IsRegular() && offset < facts.Size {
 			data, err = d.readAll(path, io.NewSectionReader(file, offset, limit))
@@ -308,31 +292,26 @@ func (d diskFS) ReadLink(path string) (target string, err error) {
 	return target, err
 }
 
-func (d diskFS) FileSystemOf(path string) (kind files.FileSystem, err error) {
-	err = d.callRelative(OpStatfs, path, func() error {
-		kind, err = files.FileSystemOf(d.held.relativePath(path).procPath())
-		return err
-	})
-	return kind, err
+func (d diskFS) FileSystemOf(path string) (files.FileSystem, error) {
+	return statfs(d, path, files.FileSystemOf)
 }
 
-func (d diskFS) SpaceOf(path string) (space files.Space, err error) {
+func (d diskFS) SpaceOf(path string) (files.Space, error) { return statfs(d, path, files.SpaceOf) }
+
+func statfs[T any](d diskFS, path string, query func(path string) (T, error)) (value T, err error) {
 	err = d.callRelative(OpStatfs, path, func() error {
-		space, err = files.SpaceOf(d.held.relativePath(path).procPath())
+		value, err = query(d.held.relativePath(path).procPath())
 		return err
 	})
-	return space, err
+	return value, err
 }
 
 func (d diskFS) WriteFile(path string, data []byte, durable bool) error {
-	if len(data) == 0 && !durable {
-		return d.withUnchangedFile(path, os.O_WRONLY|os.O_CREATE, func(*os.File) error { return nil })
-	}
 	flags := os.O_WRONLY | os.O_CREATE
 	if len(data) > 0 {
 		flags |= os.O_EXCL // no other user can have created it to read the data
 	}
-	return d.withOpenFile(path, flags, func(file *os.File) (err error) {
+	return d.withOpenFile(path, flags, len(data) > 0 || durable, func(file *os.File) (err error) {
 		if len(data) > 0 {
 			_, err = appendedFile{d, file, path}.Write(data)
 		}
@@ -417,7 +396,7 @@ func (d diskFS) isLinkTo(from, to string) (same bool) {
 // syncDir asks the server to make the names durable. File systems that cannot sync a directory
 // (some FUSE ones) return EINVAL or ENOTSUP; nothing more can be done then.
 func (d diskFS) syncDir(path string) error {
-	return d.withOpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
+	return d.withOpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, true, func(dir *os.File) error {
 		err := d.meteredDo(OpSync, path, dir.Sync)
 		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
 			return nil

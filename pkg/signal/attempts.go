@@ -18,32 +18,21 @@ type AttemptInfo struct {
 	Attempt int // 0 is the first; -1 if there is none
 	// HasResult reports that its result is published.
 	HasResult bool
-	// ControlNames and NodesDir are the sorted names there. They are not listed for an attempt that is
+	// ControlNames and NodeNames are the sorted names there. They are not listed for an attempt that is
 	// over.
 	ControlNames, NodeNames []string
 }
 
-// ListAttempts returns the attempts of a launch, newest first, from one listing of the log
-// directory. place.Run is the name of the first one, to which later ones add "-a" and their number.
-func (p Location) ListAttempts(ctx context.Context) ([]AttemptInfo, error) {
-	p.Access = p.withDefaults()
-	var names []string
-	err := p.retryTransient(func() (err error) {
-		names, err = p.listLogDir(ctx, false)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	var found []AttemptInfo
+// listAttempts returns the attempts of a launch, newest first, from one listing of the log directory.
+func (p Location) listAttempts(ctx context.Context) (found []AttemptInfo, err error) {
+	names, err := p.listVerified(ctx)
 	for _, name := range names {
 		if attempt, ok := p.parseAttempt(name); ok {
-			d := p.newDir(name)
-			found = append(found, AttemptInfo{Dir: d, Attempt: attempt})
+			found = append(found, AttemptInfo{Dir: p.newDir(name), Attempt: attempt})
 		}
 	}
 	slices.SortFunc(found, func(a, b AttemptInfo) int { return cmp.Compare(b.Attempt, a.Attempt) })
-	return found, nil
+	return found, err
 }
 
 // parseAttempt reports whether a name can be that of an attempt of the launch, and its number.
@@ -59,14 +48,15 @@ func (p Location) parseAttempt(name string) (int, bool) {
 	return attempt, is && found && err == nil && attempt > 0 && digits == strconv.Itoa(attempt)
 }
 
-// NewestAttempt returns the newest attempt of a launch. Its Attempt is -1 if there is none.
+// NewestAttempt returns the newest attempt of a launch. Its Attempt is -1 if there is none. p.Run is the
+// name of the first attempt, to which later ones add "-a" and their number. Those of other launches
+// are skipped, unless p has no key.
 func (p Location) NewestAttempt(ctx context.Context) (AttemptInfo, error) {
 	p.Access = p.withDefaults()
-	all, err := p.ListAttempts(ctx)
+	all, err := p.listAttempts(ctx)
 	if err != nil {
 		return AttemptInfo{}, err
 	}
-	// The newest attempt of this launch is returned; those of other launches are skipped.
 	for _, begun := range all {
 		own, err := p.ownsAttempt(ctx, &begun)
 		if err != nil {
@@ -93,27 +83,24 @@ func (p Location) NewestAttempt(ctx context.Context) (AttemptInfo, error) {
 
 // ownsAttempt opens an attempt, and reports whether it belongs to this launch: another launch may
 // have the same name.
-func (p Location) ownsAttempt(ctx context.Context, begun *AttemptInfo) (bool, error) {
-	d, job, err := p.openRun(ctx, begun.name)
+func (p Location) ownsAttempt(ctx context.Context, begun *AttemptInfo) (own bool, err error) {
+	var job record.Job
+	begun.Dir, job, err = p.openRun(ctx, begun.name)
 	switch {
 	case err == errOtherAttempt:
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("cannot determine which launch the run %s belongs to: %w", begun.name, err)
+	default:
+		return p.Key == "" || job.Key == p.Key && job.Size == p.Size, nil
 	}
-	begun.Dir = d
-	return job.Key == p.Key && job.Size == p.Size, nil
 }
 
 // PreviousResults returns the results of a launch's attempts before the given one, oldest first.
 // Results that cannot be read are left out.
-func (p Location) PreviousResults(ctx context.Context, before int) ([]record.Result, error) {
+func (p Location) PreviousResults(ctx context.Context, before int) (results []record.Result, err error) {
 	p.Access = p.withDefaults()
-	all, err := p.ListAttempts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var results []record.Result
+	all, err := p.listAttempts(ctx)
 	for _, begun := range slices.Backward(all) {
 		if begun.Attempt >= before {
 			continue
@@ -125,22 +112,7 @@ func (p Location) PreviousResults(ctx context.Context, before int) ([]record.Res
 			results = append(results, result)
 		}
 	}
-	return results, nil
-}
-
-// LastResult returns the result of the newest attempt of the launch whose first one is called
-// place.Run, even if another launch has the same name.
-func (p Location) LastResult(ctx context.Context) (result record.Result, err error) {
-	p.Access = p.withDefaults()
-	all, err := p.ListAttempts(ctx)
-	if err != nil || len(all) == 0 {
-		return result, cmp.Or(err, errAbsent)
-	}
-	d, _, err := p.openRun(ctx, all[0].name)
-	if err != nil {
-		return result, err
-	}
-	return d.ReadResult(ctx)
+	return results, err
 }
 
 // ReadResult returns the result of an attempt. The error is errAbsent if there is none.

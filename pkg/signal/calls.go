@@ -17,31 +17,23 @@ import (
 // because the kernel does not release it. The meter records the call as pending under the names op
 // and path, which the error also mentions.
 func guardedCall[T any](
-	ctx context.Context, m *CallMeter, op, path string, call func() (T, error),
-) (T, error) {
-	if ctx.Err() != nil {
-		var none T
-		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
-	}
-	return unconditionalCall(ctx, m, op, path, call)
-}
-
-// guardedAt is like [guardedCall], for a call that has only the path as its parameter.
-func guardedAt[T any](
 	ctx context.Context, a Access, op, path string, call func(path string) (T, error),
-) (T, error) {
-	return guardedCall(ctx, a.Meter, op, path, func() (T, error) { return call(path) })
+) (value T, err error) {
+	if ctx.Err() != nil {
+		return value, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
+	}
+	return unconditionalCall(ctx, a, op, path, call)
 }
 
 // unconditionalCall is like [guardedCall], but always makes the call, even if ctx has ended.
 func unconditionalCall[T any](
-	ctx context.Context, m *CallMeter, op, path string, call func() (T, error),
+	ctx context.Context, a Access, op, path string, call func(path string) (T, error),
 ) (T, error) {
 	begin := time.Now()
-	asked := m.beginRequest(op, path)
+	asked := a.Meter.beginRequest(op, path)
 	value, err := ctxutil.CallBounded(ctx, 0, func() (T, error) {
-		defer m.endRequest(asked)
-		return call()
+		defer a.Meter.endRequest(asked)
+		return call(path)
 	})
 	if err == ctxutil.ErrAbandoned {
 		err = &StallError{Op: op, Path: path, Elapsed: time.Since(begin), Cause: context.Cause(ctx)}
@@ -50,11 +42,8 @@ func unconditionalCall[T any](
 }
 
 // guardedDo is like [guardedCall], for calls that return nothing.
-func guardedDo(
-	ctx context.Context, m *CallMeter, op, path string, call func() error,
-) error {
-	do := func() (struct{}, error) { return struct{}{}, call() }
-	_, err := guardedCall(ctx, m, op, path, do)
+func (a Access) guardedDo(ctx context.Context, op, path string, call func() error) error {
+	_, err := guardedCall(ctx, a, op, path, func(string) (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
@@ -82,11 +71,11 @@ func (a Access) retryTransient(do func() error) error {
 	}
 }
 
-// guardedQuery is like [guardedAt], for a query. It is repeated while its error is temporary.
+// guardedQuery is like [guardedCall], for a query. It is repeated while its error is temporary.
 func guardedQuery[T any](
 	ctx context.Context, a Access, op, path string, query func(path string) (T, error),
 ) (T, error) {
-	return guardedAt(ctx, a, op, path, func(path string) (value T, err error) {
+	return guardedCall(ctx, a, op, path, func(path string) (value T, err error) {
 		err = a.retryTransient(func() error {
 			value, err = query(path)
 			return err
@@ -97,9 +86,7 @@ func guardedQuery[T any](
 
 // removeGuarded removes a tree, unless ctx ends before.
 func (a Access) removeGuarded(ctx context.Context, path string) error {
-	return guardedDo(ctx, a.Meter, "remove", path, func() error {
-		return a.changeName(RemoveTree, "", path)
-	})
+	return a.guardedDo(ctx, "remove", path, func() error { return a.changeName(RemoveTree, "", path) })
 }
 
 func (a Access) listNames(ctx context.Context, path string, vet func(FileAttributes) error) ([]string, error) {

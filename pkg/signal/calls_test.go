@@ -27,7 +27,7 @@ func TestGuarded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				got, err := guardedCall(ctx, new(CallMeter), "list", "/logs", func() (int, error) {
+				got, err := guardedCall(ctx, Access{}.withDefaults(), "list", "/logs", func(string) (int, error) {
 					time.Sleep(tc.takes)
 					return 7, tc.fails
 				})
@@ -48,7 +48,7 @@ func TestGuardedHasNoTimeLeft(t *testing.T) {
 	over := errors.New("over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
-	err := guardedDo(ctx, new(CallMeter), "publish", "/logs", func() error {
+	err := Access{}.withDefaults().guardedDo(ctx, "publish", "/logs", func() error {
 		t.Error("called though the context had ended")
 		return nil
 	})

@@ -63,7 +63,7 @@ const outsideRemedy = "give <log-dir>/<job>.<step>, or a log directory that cont
 func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 	parent := filepath.Dir(d.path)
 	path, temporary := filepath.Join(parent, LatestLink), filepath.Join(parent, "."+LatestLink+"-"+randomTag())
-	return guardedDo(ctx, d.access.Meter, "link", path, func() error {
+	return d.access.guardedDo(ctx, "link", path, func() error {
 		if _, err := d.access.FS.ReadLink(path); errors.Is(err, syscall.EINVAL) {
 			return fmt.Errorf("cannot create the link %s: a file or directory with this name exists", path)
 		}

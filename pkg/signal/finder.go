@@ -102,7 +102,7 @@ func (f *Finder) waitError(ctx context.Context) error {
 // FileSystem returns the file system of the log directory, as this node sees it. It returns the
 // zero value if that is unknown when ctx ends.
 func (f *Finder) FileSystem(ctx context.Context) files.FileSystem {
-	kind, err := f.location.logDirFileSystem(ctx)
+	kind, err := guardedCall(ctx, f.location.Access, "inspect", f.location.LogDir, f.location.FS.FileSystemOf)
 	if err != nil || !f.hasListed {
 		return files.FileSystem{}
 	}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-
-	"github.com/bringupd/bringupd/internal/files"
 )
 
 // Location is the location of an attempt's run directory, and the identity of this node in the run.
@@ -36,7 +34,7 @@ func (p Location) newDirError(path, remedy, format string, args ...any) error {
 // name might make the client cache that it is missing. If met is set, an earlier call has listed
 // the directory, so neither the mkdir nor the check is repeated.
 func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
-	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() ([]string, error) {
+	return guardedCall(ctx, p.Access, "inspect", p.LogDir, func(string) ([]string, error) {
 		made, list, vet := os.ErrExist, p.FS.ListDir, p.ownerCheck(p.LogDir)
 		if met {
 			vet = nil
@@ -66,8 +64,13 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 	})
 }
 
-func (p Location) logDirFileSystem(ctx context.Context) (files.FileSystem, error) {
-	return guardedAt(ctx, p.Access, "inspect", p.LogDir, p.FS.FileSystemOf)
+// listVerified is like a first [Location.listLogDir], and repeated while its error is temporary.
+func (p Location) listVerified(ctx context.Context) (names []string, err error) {
+	err = p.retryTransient(func() (err error) {
+		names, err = p.listLogDir(ctx, false)
+		return err
+	})
+	return names, err
 }
 
 // ownerCheck returns a function that returns an error if the directory cannot be trusted.

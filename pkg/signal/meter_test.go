@@ -150,7 +150,7 @@ func TestMeterSilence(t *testing.T) {
 		hang := make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := guardedDo(ctx, m, "publish", filepath.Join("nodes", "0001.up"), func() error {
+		err := Access{Meter: m}.guardedDo(ctx, "publish", filepath.Join("nodes", "0001.up"), func() error {
 			return NewDiskFS(m).(diskFS).meteredDo(OpOpen, "open", func() error { <-hang; return nil })
 		})
 		if _, stalled := errors.AsType[*StallError](err); !stalled {

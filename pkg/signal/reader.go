@@ -50,7 +50,7 @@ func LastChangeTime(ctx context.Context, path string) (last time.Time, err error
 	share := Access{}.withDefaults()
 	for _, sub := range []string{ControlDir, NodesDir} {
 		dir := filepath.Join(path, sub)
-		facts, err := guardedAt(ctx, share, "inspect", dir, share.FS.Stat)
+		facts, err := guardedCall(ctx, share, "inspect", dir, share.FS.Stat)
 		if err != nil {
 			return last, callError("stat", dir, err)
 		}
@@ -101,7 +101,7 @@ type FileContent struct {
 // last half of that size.
 func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (FileContent, error) {
 	path := filepath.Join(f.path, name)
-	content, err := guardedCall(ctx, f.reader.access.Meter, "read", path, func() (c FileContent, err error) {
+	content, err := guardedCall(ctx, f.reader.access, "read", path, func(string) (c FileContent, err error) {
 		data, facts, err := f.readOwnedRange(name, 0, limit)
 		c = FileContent{Data: data, Size: facts.Size, ModTime: facts.ModTime}
 		if err == nil && c.Size > limit {
@@ -120,7 +120,7 @@ func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (F
 // the file again, because an open handle may show old content.
 func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, limit int64) ([]byte, error) {
 	path := filepath.Join(f.path, name)
-	data, err := guardedCall(ctx, f.reader.access.Meter, "read", path, func() ([]byte, error) {
+	data, err := guardedCall(ctx, f.reader.access, "read", path, func(string) ([]byte, error) {
 		data, _, err := f.readOwnedRange(name, offset, limit)
 		return data, err
 	})
@@ -185,14 +185,14 @@ func (f *DirSnapshot) ReadRecord(
 // ReadLink returns the target of a symbolic link in the directory.
 func (f *DirSnapshot) ReadLink(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(f.path, name)
-	return guardedAt(ctx, f.reader.access, "follow", path, f.reader.access.FS.ReadLink)
+	return guardedCall(ctx, f.reader.access, "follow", path, f.reader.access.FS.ReadLink)
 }
 
 // ListDirs returns the subdirectories, the one that was changed last first. Names that have disappeared
 // are skipped.
 func (f *DirSnapshot) ListDirs(ctx context.Context) ([]string, error) {
 	access := f.reader.access
-	found, err := guardedAt(ctx, access, "inspect", f.path, func(dir string) (map[string]FileAttributes, error) {
+	found, err := guardedCall(ctx, access, "inspect", f.path, func(dir string) (map[string]FileAttributes, error) {
 		found := make(map[string]FileAttributes)
 		for _, name := range f.Names {
 			if facts, err := access.FS.Stat(filepath.Join(dir, name)); err == nil && facts.Mode.IsDir() {

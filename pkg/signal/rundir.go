@@ -64,7 +64,7 @@ func (d *Dir) FileSystem() files.FileSystem { return d.fileSystem }
 // QuerySpace returns the size and the free space of the shared file system. It is one call with the
 // same result on all nodes, so only the head makes it.
 func (d *Dir) QuerySpace(ctx context.Context) (files.Space, error) {
-	return guardedAt(ctx, d.access, "query the free space of", d.path, d.access.FS.SpaceOf)
+	return guardedCall(ctx, d.access, "query the free space of", d.path, d.access.FS.SpaceOf)
 }
 
 // ForNode returns the same run directory for use by another node, or another member.
@@ -105,12 +105,7 @@ type ControlRecord struct {
 // *DirError or a *StallError, or reports that a record cannot be encoded.
 func CreateRun(ctx context.Context, p Location, job record.Job, others ...ControlRecord) (*Dir, error) {
 	p.Access = p.withDefaults()
-	// List the log directory.
-	var names []string
-	err := p.retryTransient(func() (err error) {
-		names, err = p.listLogDir(ctx, false)
-		return err
-	})
+	names, err := p.listVerified(ctx)
 	if isTransient(err) {
 		err = p.unreadableError(p.LogDir, err)
 	}
@@ -135,7 +130,7 @@ func CreateRun(ctx context.Context, p Location, job record.Job, others ...Contro
 			return nil, err
 		}
 	}
-	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, job, others) })
+	err = d.access.guardedDo(ctx, "make", d.path, func() error { return d.buildTree(p.LogDir, job, others) })
 	if isNameTaken(err) && run == p.Run {
 		err = cmp.Or(p.refuseExistingRun(ctx), err) // made by another head at the same time
 	}
@@ -255,7 +250,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 	switch {
 	case err == errNotDir && name == p.Run:
 		what := "it is a file"
-		target, err := guardedAt(ctx, p.Access, "follow", d.path, p.FS.ReadLink)
+		target, err := guardedCall(ctx, p.Access, "follow", d.path, p.FS.ReadLink)
 		if err == nil {
 			what = "it is a symbolic link to " + target
 		}
@@ -277,7 +272,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 // derived from this record, so it must belong to this user.
 func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 	path := filepath.Join(d.path, ControlDir, NameJob)
-	file, err := guardedAt(ctx, d.access, "read", path, d.access.readOwnedFile)
+	file, err := guardedCall(ctx, d.access, "read", path, d.access.readOwnedFile)
 	switch {
 	case err == nil:
 		err = d.decodeOwned(file, path, &job)
@@ -296,7 +291,7 @@ func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 // checkDir refuses a run directory that another user has made. It returns errAbsent if this client
 // does not know it yet, and errNotDir if it is not a directory.
 func (d *Dir) checkDir(ctx context.Context, p Location) error {
-	facts, err := guardedAt(ctx, d.access, "inspect", d.path, d.access.FS.Stat)
+	facts, err := guardedCall(ctx, d.access, "inspect", d.path, d.access.FS.Stat)
 	if err == nil && facts.Mode.IsDir() {
 		return p.checkOwner(d.path, facts)
 	}
@@ -356,7 +351,7 @@ func (d *Dir) writeData(
 }
 
 func (d *Dir) changePath(ctx context.Context, op, path string, call func() error) error {
-	return d.explainWrite(path, guardedDo(ctx, d.access.Meter, op, path, call))
+	return d.explainWrite(path, d.access.guardedDo(ctx, op, path, call))
 }
 
 func (d *Dir) explainWrite(path string, err error) error {
@@ -412,7 +407,7 @@ func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.R
 	data, reported := d.reports[sub].content(name)
 	var err error
 	if !reported {
-		data, err = guardedAt(ctx, d.access, "read", path, d.access.FS.ReadFile)
+		data, err = guardedCall(ctx, d.access, "read", path, d.access.FS.ReadFile)
 	}
 	switch {
 	case isTransient(err):
@@ -456,7 +451,7 @@ func (d *Dir) WriteHeartbeat(ctx context.Context, sub string) error {
 		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
 	// The call returns the turn, even if its caller does not wait for it any more.
-	_, err := unconditionalCall(ctx, d.access.Meter, "beat", path, func() (struct{}, error) {
+	_, err := unconditionalCall(ctx, d.access, "beat", path, func(string) (struct{}, error) {
 		err := d.renameHeartbeat(path, newest)
 		if err == nil {
 			newest++

@@ -58,8 +58,8 @@ func (w *Watch) Run(ctx context.Context) {
 	for w.awaitNextPoll(ctx, hints) {
 		begin := time.Now()
 		w.beginPoll(begin)
-		names, err := guardedCall(ctx, w.dir.access.Meter, "list", w.path, func() ([]string, error) {
-			return w.dir.access.FS.ListDir(w.path, nil)
+		names, err := guardedCall(ctx, w.dir.access, "list", w.path, func(path string) ([]string, error) {
+			return w.dir.access.FS.ListDir(path, nil)
 		})
 		if ctx.Err() != nil {
 			return

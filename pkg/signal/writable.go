@@ -31,7 +31,7 @@ type Exposure struct {
 // not answer before ctx ends.
 func (d *Dir) CheckExposure(ctx context.Context) Exposure {
 	check := func(path string) (Exposure, error) { return ExposureOf(path), nil }
-	found, _ := guardedAt(ctx, d.access, "check the parents of", d.path, check)
+	found, _ := guardedCall(ctx, d.access, "check the parents of", d.path, check)
 	return found
 }
 

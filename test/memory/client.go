@@ -97,7 +97,7 @@ func (c *Client) open(what Step, p string) (*File, error) {
 	return f, nil
 }
 
-// ListDir implements signal.ReadOps.
+// ListDir implements signal.SharedFS.
 func (c *Client) ListDir(p string, vet func(signal.FileAttributes) error) ([]string, error) {
 	var dir *File
 	var facts signal.FileAttributes
@@ -132,7 +132,7 @@ func (c *Client) ListDir(p string, vet func(signal.FileAttributes) error) ([]str
 	return names, nil
 }
 
-// HoldDir implements signal.ReadOps. No other user ever replaces a directory of the share.
+// HoldDir implements signal.SharedFS. No other user ever replaces a directory of the share.
 func (c *Client) HoldDir(p string, vet func(signal.FileAttributes) error) ([]string, error) {
 	return c.ListDir(p, vet)
 }
@@ -153,7 +153,7 @@ func (c *Client) facts(f *File) signal.FileAttributes {
 	return facts
 }
 
-// Stat implements signal.ReadOps.
+// Stat implements signal.SharedFS.
 func (c *Client) Stat(p string) (seen signal.FileAttributes, err error) {
 	err = c.step(Look, p, func() error {
 		f, err := c.open(Look, p)
@@ -165,7 +165,7 @@ func (c *Client) Stat(p string) (seen signal.FileAttributes, err error) {
 	return seen, err
 }
 
-// ReadFile implements signal.ReadOps.
+// ReadFile implements signal.SharedFS.
 func (c *Client) ReadFile(p string) (data []byte, err error) {
 	var f *File
 	err = c.step(OpenToRead, p, func() (err error) {
@@ -192,7 +192,7 @@ func (c *Client) ReadFile(p string) (data []byte, err error) {
 	return data, nil
 }
 
-// ReadRange implements signal.ReadOps.
+// ReadRange implements signal.SharedFS.
 func (c *Client) ReadRange(p string, offset, most int64) ([]byte, signal.FileAttributes, error) {
 	seen, err := c.Stat(p)
 	if err != nil || !seen.Mode.IsRegular() {
@@ -204,7 +204,7 @@ func (c *Client) ReadRange(p string, offset, most int64) ([]byte, signal.FileAtt
 	return data[from:min(from+most, seen.Size)], seen, err
 }
 
-// ReadLink implements signal.ReadOps.
+// ReadLink implements signal.SharedFS.
 func (c *Client) ReadLink(p string) (target string, err error) {
 	err = c.step(Follow, p, func() error {
 		f := c.Share.Find(p)
@@ -220,18 +220,18 @@ func (c *Client) ReadLink(p string) (target string, err error) {
 	return target, err
 }
 
-// FileSystemOf implements signal.ReadOps.
+// FileSystemOf implements signal.SharedFS.
 func (c *Client) FileSystemOf(p string) (files.FileSystem, error) {
 	return files.FileSystem{Name: "nfs"}, c.step(Statfs, p, func() error { return nil })
 }
 
-// SpaceOf implements signal.ReadOps.
+// SpaceOf implements signal.SharedFS.
 func (c *Client) SpaceOf(p string) (files.Space, error) {
 	return files.Space{Size: 1 << 40, Free: 1 << 39},
 		c.step(Statfs, p, func() error { return nil })
 }
 
-// WriteFile implements signal.WriteOps. As on a disk, it consists of several steps: the file exists
+// WriteFile implements signal.SharedFS. As on a disk, it consists of several steps: the file exists
 // and is empty, then it contains a part of its data, then all of it, and then it is closed.
 func (c *Client) WriteFile(p string, data []byte, durable bool) error {
 	c.Policy.Begin(p)
@@ -293,7 +293,7 @@ func (c *Client) create(what Step, p string, empty bool) (*File, error) {
 	return f, c.Policy.Happened(what, "", p, dir, f, fresh)
 }
 
-// OpenAppend implements signal.WriteOps.
+// OpenAppend implements signal.SharedFS.
 func (c *Client) OpenAppend(p string) (io.WriteCloser, error) {
 	var f *File
 	err := c.refusable(OpenToAppend, "", p, func() (err error) {
@@ -326,7 +326,7 @@ func (a appender) Write(data []byte) (int, error) {
 
 func (a appender) Close() error { return a.client.step(Close, a.path, func() error { return nil }) }
 
-// ChangeName implements signal.WriteOps.
+// ChangeName implements signal.SharedFS.
 func (c *Client) ChangeName(how signal.NameChange, from, to string) error {
 	err := c.refusable(Step(how), from, to, func() error { return c.change(how, from, to) })
 	if err == nil {
