@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -115,7 +114,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 			return cfg.Dial(ctx, cfg.Key)
 		}, AwaitLink: n.requireLink, Log: cfg.Log,
 		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence,
-		ReportStep: cfg.ReportStep, DescribeRanks: n.describeActivity,
+		ReportStep: cfg.ReportStep,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
@@ -205,44 +204,6 @@ func (n *Node) RunningRanks() (running []stackdump.RankProcess) {
 	}
 	return running
 }
-
-func (n *Node) describeActivity(ctx context.Context, of []int) string {
-	ctx, cancel := context.WithTimeout(ctx, activityTimeout)
-	defer cancel()
-	picture, err := stackdump.RunCommand(ctx, n.cfg.RunDir, n.nodeFlags(of)...)
-	if err != nil {
-		return "cannot determine what they are doing: " + err.Error()
-	}
-	return strings.TrimSpace(picture)
-}
-
-// maxNodesDescribed is the maximum number of nodes that are described. The first nodes are
-// sufficient in a log; users can request the others.
-const maxNodesDescribed = 16
-
-// nodeFlags returns flags that select the first nodes of these ranks. It returns nil if several
-// nodes share a host, or for spawned ranks.
-func (n *Node) nodeFlags(of []int) (flags []string) {
-	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodesByRank()
-	if !slices.Equal(NodeNames(hosts), hosts) {
-		return nil
-	}
-	for _, rank := range of {
-		if rank >= len(nodes) {
-			return nil
-		}
-		if len(flags) == maxNodesDescribed {
-			break
-		}
-		if flag := "--node=" + hosts[nodes[rank]]; !slices.Contains(flags, flag) {
-			flags = append(flags, flag)
-		}
-	}
-	return flags
-}
-
-// activityTimeout limits the time for describing the activity of ranks.
-const activityTimeout = 20 * time.Second
 
 // Ended returns a context that ends when a rank has aborted the world, or the world cannot go on for
 // another reason. Its cause is that reason.

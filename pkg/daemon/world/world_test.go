@@ -42,23 +42,6 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	return n
 }
 
-func TestNamed(t *testing.T) {
-	for name, tc := range map[string]struct {
-		hosts []string
-		ranks []int
-		want  []string
-	}{
-		"of two nodes":           {[]string{"n0", "n1", "n2"}, []int{0, 4, 5}, []string{"--node=n0", "--node=n2"}},
-		"several nodes a host":   {[]string{"vm", "vm"}, []int{2}, nil},
-		"some that were spawned": {[]string{"n0", "n1"}, []int{2, 4}, nil},
-		"none":                   {[]string{"n0", "n1"}, nil, nil},
-	} {
-		if got := here(t, tc.hosts, 2, 2).nodeFlags(tc.ranks); !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%s: %q, not %q", name, got, tc.want)
-		}
-	}
-}
-
 func TestJobOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hosts    []string

@@ -234,10 +234,6 @@ func nextWarningDelay(warned int) time.Duration {
 	return time.Duration(warned-len(early)+1) * time.Minute
 }
 
-// maxDiagnoses is the number of warnings that include a diagnosis of the missing ranks. The
-// diagnosis uses processor time on a node that may be busy.
-const maxDiagnoses = 3
-
 // warnOverdueFences logs a warning for each fence in which local ranks wait for a long time, and
 // names the missing ranks. It runs until ctx ends. If several nodes are due to warn, only the first
 // of them that queries the head does so.
@@ -248,15 +244,10 @@ func (n *Node) warnOverdueFences(ctx context.Context) {
 			warned[m]++
 			question := id.missingRequest()
 			question.Warning = warned[m]
-			words, ranks := n.queryMissing(question)
-			if words == "" { // another node has warned, or all ranks have entered
-				continue
+			if words, _ := n.queryMissing(question); words != "" { // otherwise another node has warned
+				n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s "+
+					"(bringupd why shows what they are doing)", id.name, m.started.Format(time.TimeOnly), words))
 			}
-			if warned[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
-				words += "\n" + n.cfg.DescribeRanks(ctx, ranks)
-			}
-			n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s", id.name,
-				m.started.Format(time.TimeOnly), words))
 		}
 		maps.DeleteFunc(warned, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
 	}

@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 )
 
 // TestWarnings verifies that missing ranks of a fence are reported after 15 s, 30 s, 1 min and then
-// every minute, the first three times with what they do, by one of the waiting nodes.
+// every minute, by one of the waiting nodes.
 func TestWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := []NodeRanks{{0, "n0", []int{0, 1}}, {1, "n1", []int{2, 3}}, {2, "n2", []int{4}}}
@@ -32,7 +31,6 @@ func TestWarnings(t *testing.T) {
 		for _, place := range places {
 			n := NewNode(Config{
 				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Dial: hall.LocalDialer("ours", place.Node, background), Background: background,
-				DescribeRanks: func(_ context.Context, ranks []int) string { return fmt.Sprintf("rank %d: asleep", ranks[0]) },
 			})
 			nodes = append(nodes, n)
 			background(func(ctx context.Context) { n.Run(ctx, door{make(chan net.Conn), make(chan struct{})}) })
@@ -47,9 +45,9 @@ func TestWarnings(t *testing.T) {
 		time.Sleep(170 * time.Second)
 
 		var at []string
-		for i, entry := range logs.All() {
+		for _, entry := range logs.All() {
 			at = append(at, entry.Time.Sub(began).Round(5*time.Second).String())
-			if looked := strings.HasSuffix(entry.Message, "; missing: rank 3 on n1\nrank 3: asleep"); looked != (i < maxDiagnoses) {
+			if !strings.Contains(entry.Message, "missing: rank 3 on n1") {
 				t.Errorf("%s", entry.Message)
 			}
 		}

@@ -36,9 +36,6 @@ type Config struct {
 	// time since the first of them entered. err is not nil if the round failed. The function may be
 	// nil.
 	OnRoundEnd func(fence string, round int, took time.Duration, err error)
-	// DescribeRanks describes in lines of text what the given ranks are doing, for a warning that
-	// others wait for them. The function may be nil.
-	DescribeRanks func(ctx context.Context, ranks []int) string
 	// ReportStep records the step that a rank has reached. The function may be nil.
 	ReportStep func(rank int, step float64)
 	// HandleOrder executes an order of the head, on a goroutine that Background starts and waits for.
