@@ -35,10 +35,14 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			h.Log.Info(membership.FormatWait(lacks, h.membership.Count(), waited,
-				h.cfg.Framework.Name(), h.nodeNames, h.waitReasons(ctx, lacks)))
+			h.Log.Info(h.formatWait(lacks, waited))
 		}
 	}
+}
+
+// formatWait describes what the gate waits for.
+func (h *head) formatWait(lacks []membership.UnmetStep, waited time.Duration) string {
+	return membership.FormatWait(lacks, h.membership.Count(), waited, h.cfg.Framework.Name(), h.nodeNames)
 }
 
 // unmetConditions returns the conditions of the gate that are not met yet according to listing l.
@@ -64,17 +68,6 @@ func (h *head) lacksSandboxes(failed []int) bool {
 	return h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(failed), h.membership.Count())
 }
 
-// waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns
-// nil if the file system is unresponsive.
-func (h *head) waitReasons(ctx context.Context, lacks []membership.UnmetStep) map[record.Phase]string {
-	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
-		return nil
-	}
-	look := membership.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step,
-		HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
-	return look.ReadReasons(ctx, lacks)
-}
-
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.
 func (h *head) enforceDeadline(ctx context.Context) {
 	if h.cfg.Times.Deadline == 0 {
@@ -96,9 +89,8 @@ func (h *head) describeUnfinished() string {
 	now := h.Events.PhaseDurations(time.Now())
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
-		return "the gate was " +
-			"not open: " + membership.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()),
-			h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
+		return "the gate was not open: " +
+			h.formatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.Events.SinceStart())
 	case len(h.cfg.Driver) == 0:
 		return "it was not stopped"
 	default:

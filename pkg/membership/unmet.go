@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -99,12 +100,9 @@ func LabelsOf(step record.Phase) StepLabels { return labelsByStep[step] }
 const maxPartLength = 241
 
 // FormatWait describes in one line for which steps the gate waits, and how long it has waited. The
-// function who returns names of nodes, and why has the nodes' own reasons by step. framework is the
-// name of the framework that lists nodes, and size is the number of the driver's nodes.
-func FormatWait(
-	lacks []UnmetStep, size int, waited time.Duration, framework string,
-	who func([]int) string, why map[record.Phase]string,
-) string {
+// function who returns names of nodes. framework is the name of the framework that lists nodes, and
+// size is the number of the driver's nodes.
+func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework string, who func([]int) string) string {
 	late := make(map[int]bool)
 	var parts []string
 	for _, l := range lacks {
@@ -117,11 +115,7 @@ func FormatWait(
 		default:
 			part = fmt.Sprintf("%s does not report all %d nodes yet", framework, size)
 		}
-		if why[l.Step] != "" {
-			part += " (" + why[l.Step] + ")"
-		}
-		part = textutil.StripControls(strings.ReplaceAll(part, "\n", " "))
-		parts = append(parts, textutil.TruncateText(part, maxPartLength))
+		parts = append(parts, textutil.TruncateText(textutil.StripControls(part), maxPartLength))
 		for _, node := range l.Nodes {
 			late[node] = true
 		}
@@ -131,6 +125,27 @@ func FormatWait(
 		line += fmt.Sprintf(", for %d of %d nodes", len(late), size)
 	}
 	return line + ": " + strings.Join(parts, "; ")
+}
+
+// LastReported has, for each step, the last reason for waiting that a node's event log reports. A
+// finished step has no reason.
+type LastReported map[record.Phase]string
+
+// RecordEvent updates the reasons from an event.
+func (s *LastReported) RecordEvent(word eventlog.EventType, fields eventlog.Fields) {
+	step, reason := record.PhaseWorkers, fields.Seen // empty for a successful probe
+	switch {
+	case word == eventlog.ChecksWaiting, word == eventlog.ChecksDone:
+		step, reason = record.PhaseCheck, fields.Checks
+	case word != eventlog.ProbeChanged:
+		return
+	case record.Phase(fields.Child) == record.PhaseSandbox:
+		step = record.PhaseSandbox
+	}
+	if *s == nil {
+		*s = make(LastReported)
+	}
+	(*s)[step] = reason
 }
 
 // ReminderSchedule decides when the head logs a line about a long wait. It is not safe for
