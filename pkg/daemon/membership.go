@@ -263,7 +263,7 @@ func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
 
 func newChecker(n *node) *lifecycle.Checker {
 	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks,
-		Telemetry: n.telemetry, GPUs: n.gpuMonitor}
+		WatchGPU: n.gpuMonitor.StartWatch}
 	if n.cfg.Setup != "" {
 		checker.Setup = func(ctx context.Context) error {
 			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Start)

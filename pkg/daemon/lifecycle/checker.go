@@ -19,11 +19,10 @@ import (
 // Checker decides whether this node is suitable for the job.
 type Checker struct {
 	*Publisher
-	ID        *launcher.Identity
-	Setup     func(ctx context.Context) error // runs the setup command; nil if there is none
-	Checks    NodeChecks                      // nil if there are none
-	Telemetry Telemetry
-	GPUs      GPUs
+	ID       *launcher.Identity
+	Setup    func(ctx context.Context) error // runs the setup command; nil if there is none
+	Checks   NodeChecks                      // nil if there are none
+	WatchGPU func(ctx context.Context) error // starts to watch the GPUs of a node that has passed
 
 	finishedReport chan check.Report // receives the report once; nil before the checks start
 	// Report is the report of the checks, once this node has passed. Only the sequence uses it.
@@ -41,14 +40,6 @@ type NodeChecks interface {
 	MaxDuration() time.Duration
 }
 
-// Telemetry shows the findings of the checks to other systems.
-type Telemetry interface{ SetCheckReport(report check.Report) }
-
-// GPUs monitors the node's GPUs once it has passed.
-type GPUs interface {
-	StartWatch(ctx context.Context) error
-}
-
 func (c *Checker) nodeName() string { return launcher.NodeLabel(c.ID.NodeIndex, c.ID.Host) }
 
 // StartEarly starts the checks while the node still joins, unless a setup command must run first.
@@ -64,11 +55,7 @@ func (c *Checker) startChecks() {
 	}
 	c.finishedReport = make(chan check.Report, 1)
 	c.Background(func(context.Context) {
-		tell := nodecheck.NewWaitLogger(c.Events, c.Log)
-		c.finishedReport <- c.Checks.AwaitReady(c.RunCtx, func(report check.Report) {
-			c.Telemetry.SetCheckReport(report)
-			tell(report)
-		})
+		c.finishedReport <- c.Checks.AwaitReady(c.RunCtx, nodecheck.NewWaitLogger(c.Events, c.Log))
 	})
 }
 
@@ -89,7 +76,7 @@ func (c *Checker) PrepareNode(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := c.GPUs.StartWatch(ctx); err != nil {
+		if err := c.WatchGPU(ctx); err != nil {
 			return err
 		}
 		return c.publishChecked(report)
@@ -113,7 +100,6 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host
 	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
 	report.Verdict = check.WorstVerdict(report.Findings)
-	c.Telemetry.SetCheckReport(report)
 	nodecheck.RecordEvents(c.Events, report)
 	if report.Verdict == check.Fail {
 		return report, nodecheck.UnfitFailure(report, c.nodeName())
