@@ -382,20 +382,6 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
 }
 
-// awaitSandboxes waits until the number of sandboxes that the gate requires are ready.
-func (h *head) awaitSandboxes(ctx context.Context) error {
-	if !h.cfg.Sandbox.IsRequested() {
-		return nil
-	}
-	return membership.SandboxGate{
-		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step,
-		AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
-		Timeout:       h.cfg.Times.Start, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes,
-		HostNames:     h.nodeNames,
-		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
-	}.AwaitReady(ctx, h.nodeWatch)
-}
-
 // awaitFrameworkMembers waits until the framework's own list of members, if it has one, contains
 // every node.
 func (h *head) awaitFrameworkMembers(ctx context.Context) error {

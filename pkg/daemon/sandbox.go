@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -68,6 +70,49 @@ func (w *worker) endSandboxDaemon(err error) *lifecycle.Outcome {
 		end = cmp.Or(w.awaitHeadOutcome(f), end)
 	}
 	return end
+}
+
+// awaitSandboxes waits until the number of sandboxes that the gate requires are ready. A daemon of a
+// step of its own may start late or never; from its appearance on it has its own timeout.
+func (h *head) awaitSandboxes(ctx context.Context) error {
+	if !h.cfg.Sandbox.IsRequested() {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	began, slack := time.Now(), h.Timing.SilenceTimeout // a node needs time to report that it is late
+	late := time.AfterFunc(h.cfg.SandboxTimeout(h.Events.SinceStart())+slack, func() { cancel(errDeadline) })
+	defer late.Stop()
+	seen := 0
+	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
+		if now := len(l.OfSteps().NodesIn(record.StateJoined)); now > seen {
+			seen = now
+			late.Reset(h.cfg.Times.Start + slack)
+		}
+		return h.hasEnoughSandboxes(l)
+	})
+	if !errors.Is(err, errDeadline) {
+		return err
+	}
+	return h.sandboxTimeoutFailure(last, time.Since(began))
+}
+
+// sandboxTimeoutFailure returns the failure that too few sandboxes have become ready.
+func (h *head) sandboxTimeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
+	late := h.membership.MissingNodes(l, record.StateSandboxReady)
+	f := health.NewFailure(health.DeadlinePassed,
+		"the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--start-timeout=%s)",
+		h.cfg.Sandbox.Require, textutil.RoundedDuration(waited, time.Minute), h.nodeNames(late),
+		textutil.FlagDuration(h.cfg.Times.Start))
+	f.Phase = record.PhaseSandbox
+	absent := slices.DeleteFunc(late, func(node int) bool {
+		return l.IsIn(record.MemberIndex(node, 1, h.id.Size), record.StateJoined)
+	})
+	if h.cfg.Sandbox.Step && len(absent) > 0 {
+		f.Message += fmt.Sprintf("; no daemon of the sandbox's step (--role=sandbox) has appeared on %s: "+
+			"check whether that step was created, and the output of its srun", h.nodeNames(absent))
+	}
+	return f
 }
 
 // recordSandboxLosses records the loss f of the members that are daemons of sandboxes, and returns

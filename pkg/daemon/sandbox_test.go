@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -139,6 +140,38 @@ func TestSandboxStep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSandboxStepNeverStarts verifies that the gate waits longer once a daemon of the sandbox's step
+// has appeared, and that the failure names the nodes without one.
+func TestSandboxStepNeverStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		late   bool // the daemon on node 1 starts late
+		took   time.Duration
+		absent string
+		codes  []int
+	}{
+		{"none appears", false, 11 * time.Second, "(--role=sandbox) has appeared on nodes 0-1:", []int{124, 124, -1, -1}},
+		{"one appears", true, 19 * time.Second, "(--role=sandbox) has appeared on node 0:", []int{124, 124, 124, -1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				began := time.Now()
+				j := newSteps(t, 2, "true", "exec sleep 300").all(func(c *deps.Config) { c.Times.Start = 10 * time.Second })
+				j.start(2, 3)
+				if tc.late {
+					time.Sleep(8 * time.Second)
+					j.start(0, 1, 3)
+				}
+				j.expect(tc.codes...)
+				cause := j.blames(0, health.DeadlinePassed, 124)
+				if took := time.Since(began); took < tc.took || !strings.Contains(cause.Message, tc.absent) {
+					t.Errorf("it ended after %s with %+v", took, cause)
+				}
+			})
+		})
+	}
 }
 
 // TestSandboxStepOutlivesTheDriver sends all steps the signal to end: the sandboxes stay until the

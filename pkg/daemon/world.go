@@ -251,16 +251,21 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 	if h.peerLinks == nil {
 		return nil
 	}
-	without := h.running.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LinkHeartbeatInterval(), func() []int {
-		return slices.DeleteFunc(h.membership.MemberNodes(), func(rank int) bool {
-			return rank == 0 || h.Links.Peer(rank, time.Now()).Known
+	deadline := time.Now().Add(h.cfg.Times.Peer)
+	for used := ctxutil.AwaitDone(ctx, h.running.world.Rendezvous.FirstUse()); used; {
+		without := slices.DeleteFunc(h.membership.MemberNodes(), func(node int) bool {
+			return node == 0 || h.Links.Peer(node, time.Now()).Known
 		})
-	})
-	if len(without) == 0 {
-		return nil
+		if len(without) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return health.NewFailure(health.Launch, "%s: %s did not establish a peer link to the head within %s; %s",
+				world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
+		}
+		used = ctxutil.SleepContext(ctx, h.cfg.Times.LinkHeartbeatInterval())
 	}
-	return health.NewFailure(health.Launch, "%s: %s did not establish a peer link to the head within %s; %s",
-		world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
+	return nil
 }
 
 // runRanks runs the ranks of this node's place to their end, reports that, and continues to run

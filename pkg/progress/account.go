@@ -1,9 +1,6 @@
 package progress
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -134,20 +131,4 @@ func (a *Account) Summary(elapsed time.Duration) record.Progress {
 		p.Goodput = min(1, p.Productive.Seconds()/elapsed.Seconds())
 	}
 	return p
-}
-
-// FindSlowest returns the lowest of the steps of several programs, by their numbers, and the median
-// of all. ok is false unless there are at least two.
-func FindSlowest(steps map[int]float64) (number int, step, median float64, ok bool) {
-	if len(steps) < 2 {
-		return 0, 0, 0, false
-	}
-	numbers := slices.Sorted(maps.Keys(steps))
-	number = slices.MinFunc(numbers, func(a, b int) int { return cmp.Compare(steps[a], steps[b]) })
-	all := slices.Sorted(maps.Values(steps))
-	middle := len(all) / 2
-	if median = all[middle]; len(all)%2 == 0 {
-		median = (all[middle-1] + all[middle]) / 2
-	}
-	return number, steps[number], median, true
 }

@@ -145,28 +145,3 @@ func TestSeriesForgets(t *testing.T) {
 		t.Errorf("the rate is %v, not %v", rate, want)
 	}
 }
-
-func TestFindSlowest(t *testing.T) {
-	for _, tc := range []struct {
-		name         string
-		steps        map[int]float64
-		number       int
-		step, median float64
-		ok           bool
-	}{
-		{name: "none"},
-		{name: "one", steps: map[int]float64{0: 3}},
-		{"two", map[int]float64{0: 3, 5: 1}, 5, 1, 2, true},
-		{"number 0", map[int]float64{0: 1, 5: 3}, 0, 1, 2, true},
-		{"three", map[int]float64{0: 3, 5: 1, 6: 3}, 5, 1, 3, true},
-		{"all alike", map[int]float64{7: 3, 5: 3, 6: 3}, 5, 3, 3, true},
-		{"four", map[int]float64{0: 10, 1: 9, 2: 12, 3: 2}, 3, 2, 9.5, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			number, step, median, ok := FindSlowest(tc.steps)
-			if number != tc.number || step != tc.step || median != tc.median || ok != tc.ok {
-				t.Errorf("got %d, %v, %v, %v", number, step, median, ok)
-			}
-		})
-	}
-}

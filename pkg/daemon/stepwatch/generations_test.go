@@ -90,6 +90,14 @@ func (j *job) wantStep(step, highest, resumed float64) {
 	}
 }
 
+// wantSlowest compares the slowest rank.
+func (j *job) wantSlowest(want record.SlowestRank) {
+	j.t.Helper()
+	if p := j.monitors[0].Summary(); p.Slowest == nil || *p.Slowest != want {
+		j.t.Errorf("the slowest is %+v, want %+v", p.Slowest, want)
+	}
+}
+
 // TestPublishedStep verifies that a node publishes one name for an instance, which is always that
 // of its newest step in the newest generation.
 func TestPublishedStep(t *testing.T) {
@@ -158,9 +166,10 @@ func TestStepsOfOlderGenerations(t *testing.T) {
 			j.report(2, 1, 2, 12)
 			j.wantStep(12, 100, 10)
 			want := record.SlowestRank{Rank: 0, NodeIndex: node, Step: 10, Median: 11, Count: 2}
-			if p := j.monitors[0].Summary(); p.Slowest == nil || *p.Slowest != want {
-				t.Errorf("the slowest is %+v, want %+v", p.Slowest, want)
-			}
+			j.wantSlowest(want)
+			j.report(1-node, 1, 5, 30)
+			want.Median, want.Count = 12, 3
+			j.wantSlowest(want)
 		})
 	}
 }

@@ -191,7 +191,7 @@ func (j *jobSteps) addToAccount(at time.Duration, own []signal.NodeStep) {
 
 // findSlowest returns the slowest process of those that run: of the slowest ones of all instances on
 // all nodes or, if only the head's node has reported any, of its processes. It also returns the
-// median and the number of the compared.
+// median and the number of the compared, which is 0 unless there are two.
 func (j *jobSteps) findSlowest(own []signal.NodeStep) (slowest signal.NodeStep, median float64, count int) {
 	if len(j.others) > 0 {
 		own = slowestByInstance(own)
@@ -201,16 +201,11 @@ func (j *jobSteps) findSlowest(own []signal.NodeStep) (slowest signal.NodeStep, 
 		newest, hasEnded := j.ended[instanceOnNode{s.Node, s.Instance}]
 		return hasEnded && newest >= s.Generation
 	})
-	slices.SortFunc(compared, func(a, b signal.NodeStep) int {
-		return cmp.Or(a.Instance-b.Instance, a.Node-b.Node, a.Rank-b.Rank)
-	})
-	steps := make(map[int]float64)
-	for i, s := range compared {
-		steps[i] = s.Step
-	}
-	number, _, median, ok := progress.FindSlowest(steps)
-	if !ok {
+	count = len(compared)
+	if count < 2 {
 		return signal.NodeStep{}, 0, 0
 	}
-	return compared[number], median, len(compared)
+	slices.SortFunc(compared, compareSteps)
+	median = (compared[count/2].Step + compared[(count-1)/2].Step) / 2
+	return compared[0], median, count
 }

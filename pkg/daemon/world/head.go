@@ -15,6 +15,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// Reasons for rejecting requests of ranks that exchange data.
+const (
+	NoDataExchange = "cannot exchange data between ranks (put, get, fence, MPI)"
+	NoPeerLinks    = NoDataExchange + ": this run has no peer links; remove --lifeline=off, " +
+		"or see the head's log for the reason"
+)
+
 // HeadConfig configures the head's side of a world.
 type HeadConfig struct {
 	LayoutRequest ranks.LayoutRequest
