@@ -61,11 +61,11 @@ func newHead(n *node) *head {
 		membership: membership.NewMembership(n.id.Size, n.cfg.Team,
 			!framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
 	}
-	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
-	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
+	earlier := membership.EarlierAttempts{Unfit: n.cfg.Previous.UnfitNodes, Suspect: n.cfg.Previous.SuspectNodes(&n.id)}
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
-		h.membership.MarkLost(n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood())
+		earlier.Lost, earlier.LostForGood = n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood()
 	}
+	h.membership.SetEarlier(earlier)
 	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout,
 		EventLog: n.Events, Log: n.Log}
 	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent

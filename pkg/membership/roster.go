@@ -30,16 +30,21 @@ type Membership struct {
 	selfReported    map[int]bool             // nodes that have reported why they end; guarded by mu
 	tolerated       []health.ObservedFailure // failures so far that did not end the run; guarded by mu
 	frozen          bool                     // the members do not change any more; guarded by mu
-	earlierAttempts                          // guarded by mu
+	EarlierAttempts                          // guarded by mu
 	readyProgress                            // guarded by mu
 	heldFailures                             // guarded by mu
 }
 
-// earlierAttempts is what earlier attempts have found out about nodes.
-type earlierAttempts struct {
-	lost        map[int]bool // one of them has lost their daemons
-	lostForGood bool         // which nothing restarts
-	suspect     map[int]bool // they have failed repeatedly
+// EarlierAttempts is what earlier attempts have found out about nodes.
+type EarlierAttempts struct {
+	Unfit []record.DroppedNode // never members; their daemons end with the job
+	// Lost has nodes whose daemons were lost. The first choice of the members does not wait for them, but
+	// takes one that has come back by then, for which it waits a moment unless LostForGood is set: nothing
+	// restarts them. One that is back without a peer link is taken only if there are too few others: most
+	// likely it was lost because it could not be reached.
+	Lost        []int
+	LostForGood bool
+	Suspect     []int // have failed repeatedly, and become members only if there are no others
 }
 
 // readyProgress is the progress of the nodes towards readiness.
@@ -74,39 +79,14 @@ func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
 	return r
 }
 
-// ExcludeNodes excludes nodes from the membership from the start. Their daemons end with the job.
-func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
+// SetEarlier sets what earlier attempts have found out about nodes.
+func (r *Membership) SetEarlier(earlier EarlierAttempts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, dropped := range unfit {
+	r.EarlierAttempts = earlier
+	for _, dropped := range earlier.Unfit {
 		r.gone[dropped.NodeIndex], r.selfReported[dropped.NodeIndex] = dropped, true
 	}
-}
-
-// MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
-// does not wait for them, but takes one that has come back by then, for which it waits a moment
-// unless they are lost for good. One that is back without a peer link is taken only if there are
-// too few others: most likely it was lost because it could not be reached.
-func (r *Membership) MarkLost(lost []int, forGood bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost, r.lostForGood = nodeSet(lost), forGood
-}
-
-func nodeSet(nodes []int) map[int]bool {
-	set := make(map[int]bool)
-	for _, node := range nodes {
-		set[node] = true
-	}
-	return set
-}
-
-// MarkSuspect marks nodes that have failed repeatedly. They become members only if there are no
-// others.
-func (r *Membership) MarkSuspect(nodes []int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.suspect = nodeSet(nodes)
 }
 
 // HasSpares reports whether the job can run without some of its nodes.
@@ -212,7 +192,7 @@ func (r *Membership) NextRecord(
 		r.reachedMax = now
 	}
 	m := teamSelection{
-		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, earlierAttempts: r.earlierAttempts,
+		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, EarlierAttempts: r.EarlierAttempts,
 		unlinked:      unlinked,
 		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
 		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= minimumAfter,

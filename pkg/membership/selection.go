@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ type teamSelection struct {
 	bounds NodeRange
 	ready  []int                      // joined and checked, sorted
 	gone   map[int]record.DroppedNode // nodes that have failed or are lost
-	earlierAttempts
+	EarlierAttempts
 	// unlinked has the ready nodes without a peer link. It is empty if there are no peer links.
 	unlinked map[int]bool
 	// idle reports that no further node has become ready for a moment.
@@ -98,7 +97,7 @@ func (m *teamSelection) ignoreUnusedLinks() {
 		return
 	}
 	unlinked := make(map[int]bool)
-	for node := range m.lost {
+	for _, node := range m.Lost {
 		unlinked[node] = m.unlinked[node] && m.members == nil && !m.idle
 	}
 	m.unlinked = unlinked
@@ -120,7 +119,7 @@ func (m *teamSelection) fit() []int {
 func (m *teamSelection) available() []int {
 	fit := m.fit()
 	linked := slices.DeleteFunc(slices.Clone(fit), func(node int) bool {
-		return m.lost[node] && m.unlinked[node] && !slices.Contains(m.members, node)
+		return slices.Contains(m.Lost, node) && m.unlinked[node] && !slices.Contains(m.members, node)
 	})
 	if len(linked) < m.bounds.Min {
 		return fit
@@ -132,7 +131,7 @@ func (m *teamSelection) available() []int {
 // without a link: a node that has failed works now, but one without a link cannot be reached.
 func (m *teamSelection) sortByPreference(nodes []int) {
 	penalty := func(node int) (sum int) {
-		if m.suspect[node] {
+		if slices.Contains(m.Suspect, node) {
 			sum++
 		}
 		if m.unlinked[node] {
@@ -170,8 +169,8 @@ func (m *teamSelection) isComplete() bool {
 	available := m.available()
 	missing := m.size - len(m.gone) - len(available)
 	isAway := func(node int) bool { return !m.isGone(node) && !slices.Contains(available, node) }
-	away := countFunc(slices.Collect(maps.Keys(m.lost)), isAway)
-	return missing == 0 || missing == away && (m.idle || m.lostForGood)
+	away := countFunc(m.Lost, isAway)
+	return missing == 0 || missing == away && (m.idle || m.LostForGood)
 }
 
 // awaitsLink reports whether the first choice waits a moment for the link of a node that would then

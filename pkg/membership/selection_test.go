@@ -59,6 +59,14 @@ func TestBoundsOfLaunch(t *testing.T) {
 	}
 }
 
+func nodeSet(nodes []int) map[int]bool {
+	set := make(map[int]bool)
+	for _, node := range nodes {
+		set[node] = true
+	}
+	return set
+}
+
 // choice is a choice of the members, and what it should be.
 type choice struct {
 	name           string
@@ -86,7 +94,7 @@ func (c choice) check(t *testing.T) {
 		acceptMinimum: c.acceptMinimum, settled: c.settled, members: c.team,
 		gone: make(map[int]record.DroppedNode),
 	}
-	m.lost, m.suspect = nodeSet(c.lost), nodeSet(c.suspect)
+	m.Lost, m.Suspect = c.lost, c.suspect
 	for _, node := range c.gone {
 		m.gone[node] = record.DroppedNode{NodeIndex: node}
 	}
