@@ -90,7 +90,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 		}
 	}
 	n.checker = newChecker(n)
-	n.steps = stepwatch.FromConfig(&cfg)
+	n.steps = stepwatch.New(&cfg)
 	n.children = service.NewChildren(
 		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log,
 			OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace,

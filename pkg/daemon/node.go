@@ -157,15 +157,8 @@ func (n *node) stopRoles() {
 }
 
 func newGPUMonitor(n *node) *gpumonitor.Monitor {
-	return gpumonitor.New(gpumonitor.Config{
-		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size,
-		PrivateDir: n.PrivateDir,
-		RunCtx:     n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events,
-		Log: n.Log, Header: n.recordHeader,
-		Publish: func(name string, rec *record.Event) {
-			<-n.Report(name, rec, false)
-		},
-	})
+	return gpumonitor.New(gpumonitor.Config{Publisher: n.Publisher, GPUs: n.cfg.GPUs,
+		Name: n.nodeName(n.id.NodeIndex), Size: n.id.Size, PrivateDir: n.PrivateDir, Header: n.recordHeader})
 }
 
 func allChildren(string) bool { return true }

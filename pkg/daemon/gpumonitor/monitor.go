@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -30,19 +30,14 @@ type GPUs interface {
 	Topology() gpu.Topology
 }
 
-// Config has the parameters and callbacks of Monitor.
+// Config has the parameters of Monitor.
 type Config struct {
-	GPUs            GPUs                   // nil if no GPUs are monitored
-	Name            string                 // name of the node, for messages
-	NodeIndex, Size int                    // node index, and number of nodes in the job
-	PrivateDir      func() (string, error) // returns the daemon's private directory
-	RunCtx          context.Context
-	Background      func(task func(ctx context.Context)) // runs a task that the daemon waits for
-	CancelRun       func(cause error)                    // ends the run
-	Header          func() record.Header
-	Publish         func(name string, rec *record.Event) // publishes a record of this node
-	EventLog        *eventlog.EventLog
-	Log             *zap.Logger
+	*lifecycle.Publisher
+	GPUs       GPUs                   // nil if no GPUs are monitored
+	Name       string                 // name of the node, for messages
+	Size       int                    // number of nodes in the job
+	PrivateDir func() (string, error) // returns the daemon's private directory
+	Header     func() record.Header
 }
 
 // Monitor monitors the GPUs of a node.

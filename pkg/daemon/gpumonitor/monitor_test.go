@@ -7,163 +7,126 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 const testFabric = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
 
 func testTopology() gpu.Topology {
 	domain := &gpu.NVLinkDomain{Cluster: testFabric, Clique: 7}
+	nics := []gpu.NIC{{Name: "mlx5_0", Bus: "0000:18:00.0", Distance: gpu.SeveralSwitches}}
 	return gpu.Topology{Version: gpu.TopologyVersion, Domain: domain, GPUs: []gpu.Locality{
-		{Index: 0, UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: "0-7,16-23", NICs: []gpu.NIC{{Name: "mlx5_0", Bus: "0000:18:00.0", Distance: gpu.SeveralSwitches}}, Domain: domain},
+		{UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: "0-7,16-23", NICs: nics, Domain: domain},
 		{Index: 1, UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: 1, CPUs: "8-15,24-31", NICs: []gpu.NIC{}, Domain: domain},
 	}}
 }
 
-// testCards returns the GPU monitor of a node and the node's private directory.
-func testCards(t *testing.T) (*Monitor, string) {
+// newMonitor returns the GPU monitor of the head, and its private directory.
+func newMonitor(t *testing.T) (*Monitor, string) {
+	t.Helper()
 	private := t.TempDir()
+	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
+	place.Access.Meter = new(signal.CallMeter)
+	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := lifecycle.NewLifetime(t.Context())
+	t.Cleanup(life.Close)
 	return New(Config{
-		RunCtx: context.Background(), PrivateDir: func() (string, error) { return private, nil }, EventLog: eventlog.New(), Log: zap.NewNop(),
+		Publisher: &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
+			Meter: place.Access.Meter, Dir: dir, PeerTimeout: time.Minute},
+		Size: 2, PrivateDir: func() (string, error) { return private, nil },
+		Header: func() record.Header { return record.Header{} },
 	}), private
 }
 
-// told returns the variables that are not empty.
-func told(c *Monitor) map[string]string {
-	told := map[string]string{}
+// nonempty returns the variables that are not empty.
+func nonempty(c *Monitor) map[string]string {
+	env := map[string]string{}
 	for name, value := range c.TopologyEnv() {
 		if value != "" {
-			told[name] = value
+			env[name] = value
 		}
 	}
-	return told
+	return env
 }
 
-func TestEnv(t *testing.T) {
-	c, private := testCards(t)
-	if diff := cmp.Diff(map[string]string{}, told(c)); diff != "" {
-		t.Errorf("before anything is known: %s", diff)
-	}
-	c.storeTopology(testTopology())
+// TestTopology verifies what programs learn of the topology, which may be learned again.
+func TestTopology(t *testing.T) {
+	c, private := newMonitor(t)
 	file := filepath.Join(private, "topology.json")
-	want := map[string]string{
-		"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "2", "BRINGUPD_GPU_UUIDS": "GPU-a,GPU-b", "BRINGUPD_GPU_NUMA": "0,1",
-		"BRINGUPD_GPU_CPUS": "0-7,16-23;8-15,24-31", "BRINGUPD_GPU_NICS": "mlx5_0;", "BRINGUPD_NVLINK_DOMAIN": testFabric + ".7",
+	check := func(what, domain string, want map[string]string) {
+		t.Helper()
+		if diff := cmp.Diff(want, nonempty(c)); diff != "" || c.NVLinkDomain() != domain {
+			t.Errorf("%s: the domain is %q; %s", what, c.NVLinkDomain(), diff)
+		}
 	}
-	if diff := cmp.Diff(want, told(c)); diff != "" {
-		t.Error(diff)
+	check("at first", "", map[string]string{})
+	known := testTopology()
+	c.storeTopology(known)
+	all := map[string]string{
+		"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "2", "BRINGUPD_GPU_UUIDS": "GPU-a,GPU-b",
+		"BRINGUPD_GPU_NUMA": "0,1", "BRINGUPD_GPU_CPUS": "0-7,16-23;8-15,24-31", "BRINGUPD_GPU_NICS": "mlx5_0;",
+		"BRINGUPD_NVLINK_DOMAIN": testFabric + ".7",
+	}
+	check("once known", testFabric, all)
+	var got gpu.Topology
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &got)
+	}
+	if diff := cmp.Diff(known, got); err != nil || diff != "" {
+		t.Errorf("the file differs: %s, %v", diff, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info, err)
 	}
 	c.storeTopology(gpu.Topology{Version: gpu.TopologyVersion, GPUs: []gpu.Locality{}})
-	if diff := cmp.Diff(map[string]string{"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "0"}, told(c)); diff != "" {
-		t.Errorf("what was learned last counts: %s", diff)
-	}
-}
-
-func TestTopologyFile(t *testing.T) {
-	c, private := testCards(t)
-	for _, want := range []gpu.Topology{{Version: gpu.TopologyVersion}, testTopology()} {
-		c.storeTopology(want)
-		file := c.TopologyEnv()[gpu.TopologyFileVariable]
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got gpu.Topology
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the file is %v, %v", info.Mode(), err)
-		}
-	}
-	if entries, err := os.ReadDir(private); err != nil || len(entries) != 1 {
-		t.Errorf("there are %v, %v", entries, err)
-	}
-}
-
-// TestTopologyWithoutItsFile verifies that a full disk prevents the topology file only, and not the
-// other variables.
-func TestTopologyWithoutItsFile(t *testing.T) {
-	c, private := testCards(t)
-	if err := os.Remove(private); err != nil {
+	check("without GPUs", "", map[string]string{"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "0"})
+	if err := os.RemoveAll(private); err != nil {
 		t.Fatal(err)
 	}
-	c.storeTopology(testTopology())
-	env := told(c)
-	if file, told := env[gpu.TopologyFileVariable]; told || env["BRINGUPD_GPU_COUNT"] != "2" {
-		t.Errorf("the file is %q, and the variables %v", file, env)
-	}
-}
-
-func TestNVLinkDomain(t *testing.T) {
-	c, _ := testCards(t)
-	if got := c.NVLinkDomain(); got != "" {
-		t.Errorf("before anything is known it is %q", got)
-	}
-	c.storeTopology(testTopology())
-	if got := c.NVLinkDomain(); got != testFabric {
-		t.Errorf("it is %q", got)
-	}
-	c.storeTopology(gpu.Topology{Version: gpu.TopologyVersion})
-	if got := c.NVLinkDomain(); got != "" {
-		t.Errorf("without one it is %q", got)
-	}
-}
-
-// TestLearningWhileChildrenStart verifies that a child that starts meanwhile sees the complete old
-// or the complete new variables.
-func TestLearningWhileChildrenStart(t *testing.T) {
-	c, _ := testCards(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.storeTopology(testTopology())
-	}()
-	for range 100 {
-		if count := told(c)["BRINGUPD_GPU_COUNT"]; count != "" && count != "2" {
-			t.Errorf("the count is %q", count)
-		}
-	}
-	<-done
+	c.storeTopology(known)
+	delete(all, gpu.TopologyFileVariable)
+	check("without a file", testFabric, all)
 }
 
 // TestEventsThatLeaveAGPUUnfit verifies that the first such event has a name of its own and is
 // reported, however many other events came before it.
 func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
-	var told, ends []string
-	var own []record.Event
-	c := New(Config{
-		Size: 2, RunCtx: context.Background(), EventLog: eventlog.New(), Log: zap.NewNop(), Header: func() record.Header { return record.Header{} },
-		Background: func(task func(context.Context)) { task(context.Background()) },
-		Publish:    func(name string, _ *record.Event) { told = append(told, name) },
-		CancelRun:  func(cause error) { ends = append(ends, cause.Error()) },
-	})
-	c.OnEvent = func(rec record.Event) { own = append(own, rec) }
-	befalls := func(xid int) {
+	c, _ := newMonitor(t)
+	own := 0
+	c.OnEvent = func(record.Event) { own++ }
+	for range maxNodeEvents + 3 {
+		c.handleEvent(gpu.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 31}))
+	}
+	if own != maxNodeEvents {
+		t.Errorf("%d events are reported", own)
+	}
+	for _, xid := range []int{64, 64, 79} {
 		c.handleEvent(gpu.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid}))
 	}
-	for range maxNodeEvents + 3 {
-		befalls(31)
+	c.cfg.Reports.AwaitTried(time.Minute)
+	unfit := signal.EventName(0, 2, signal.UnfitEventNumber)
+	var rec record.Event
+	if err := c.cfg.Dir.ReadRecord(t.Context(), signal.NodesDir, unfit, &rec); err != nil || own != maxNodeEvents+1 {
+		t.Errorf("%d events are reported, and that of the unfit GPU is %+v, %v", own, rec, err)
 	}
-	told, own = nil, nil
-	befalls(64)
-	befalls(64)
-	befalls(79)
-	if diff := cmp.Diff([]string{signal.EventName(0, 2, signal.UnfitEventNumber)}, told); diff != "" || len(own) != 1 {
-		t.Errorf("the head learns of %d: %s", len(own), diff)
-	}
-	if len(ends) != 1 || !strings.Contains(ends[0], "Xid 79") {
-		t.Errorf("the job is ended by %q", ends)
+	if cause := context.Cause(c.cfg.RunCtx); cause == nil || !strings.Contains(cause.Error(), "Xid 79") {
+		t.Errorf("the run is ended by %v", cause)
 	}
 }
 

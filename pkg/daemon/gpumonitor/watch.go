@@ -40,7 +40,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 		default:
 		}
 		if err != nil && c.cfg.RunCtx.Err() == nil {
-			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
+			c.cfg.Events.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
 			c.cfg.Log.Warn("cannot watch the GPUs any more: their faults are seen only if "+
 				"the driver fails", zap.Error(err))
 		}
@@ -50,7 +50,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
+		c.cfg.Events.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
 	case <-late.C:
 		c.cfg.Log.Warn("cannot start the GPU watch", zap.Duration("waited", watchReadyTimeout))
 	case <-ctx.Done():
@@ -65,7 +65,7 @@ func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 	if c.cfg.RunCtx.Err() != nil {
 		return
 	}
-	c.cfg.EventLog.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPU: event.String()})
+	c.cfg.Events.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
 	if event.Effect == gpu.EffectFatal {
 		f := health.NewFailure(health.GPUFailed, "%s", what)
@@ -116,8 +116,5 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	if c.OnEvent != nil {
 		c.OnEvent(rec)
 	}
-	// the same goroutine should be able to handle the next event
-	c.cfg.Background(func(context.Context) {
-		c.cfg.Publish(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &rec)
-	})
+	c.cfg.Report(signal.EventName(int(c.cfg.NodeIndex.Load()), c.cfg.Size, number), &rec, false)
 }

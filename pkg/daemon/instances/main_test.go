@@ -31,7 +31,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -259,11 +258,10 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		n.ControlWatch.Run(ctx)
 	})
 	n.starter = fakechild.New(map[string]fakechild.Program{"sh": r.runProcess})
-	pattern, err := progress.ParsePattern(`step (\d+)`)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: record.NodeOfMember(node, size), Size: size})
+	cfg := new(deps.Config)
+	cfg.Identity.NodeIndex, cfg.Identity.Size = node, size
+	cfg.World.PerNode, cfg.Progress = "1", `step (\d+)`
+	n.steps = stepwatch.New(cfg)
 	var ports *PortBlock
 	if r.hasPorts && node == 0 {
 		ports = NewPortBlock(n.Background)
@@ -273,6 +271,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
 	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
+	var err error
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
 		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -45,7 +46,9 @@ func inBubble(t *testing.T, test func(j *job)) {
 		tasks.Go(func() { watch.Run(ctx) })
 		j := &job{t: t, dir: dir, watch: watch}
 		for node := range size {
-			m := stepwatch.New(stepwatch.Config{HasRanks: true, NodeIndex: node, Size: size})
+			cfg := new(deps.Config)
+			cfg.Identity.NodeIndex, cfg.Identity.Size, cfg.World.PerNode = node, size, "1"
+			m := stepwatch.New(cfg)
 			store := stepwatch.Store{
 				Dir: dir.ForNode(node), WriteTimeout: time.Minute,
 				OnWriteError: func(err error) { t.Error(err) },

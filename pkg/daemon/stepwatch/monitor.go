@@ -4,6 +4,7 @@
 package stepwatch
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,19 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-// Config configures the monitor of a daemon.
-type Config struct {
-	Pattern         *progress.Pattern // nil if no lines are watched
-	HasRanks        bool              // ranks can report steps themselves
-	NodeIndex, Size int
-	Attempt         int
-	Before          *record.Progress // progress up to the previous attempt; nil if it is unknown
-	// JobStart is the start of the job on this daemon's clock, which includes earlier attempts. Earlier
-	// is the duration of the job before that: before a requeue, for example.
-	JobStart time.Time
-	Earlier  time.Duration
-}
 
 // Store provides access to the run directory.
 type Store struct {
@@ -52,9 +40,13 @@ type Process struct {
 // Monitor follows the progress on one node and, on the head, that of the job. It is safe for
 // concurrent use. Without any step, it costs nothing.
 type Monitor struct {
-	cfg     Config
-	started time.Time
-	first   chan struct{} // closed at the first step
+	nodeIndex, size int
+	pattern         *progress.Pattern // nil if no lines are watched
+	hasRanks        bool              // ranks can report steps themselves
+	// jobStart is the start of the job on this daemon's clock, which includes earlier attempts.
+	jobStart time.Time
+	started  time.Time
+	first    chan struct{} // closed at the first step
 
 	mu        sync.Mutex
 	own       ownSteps                  // this node's
@@ -79,34 +71,20 @@ type publishedState struct {
 	slowest record.SlowestRank
 }
 
-// FromConfig returns the monitor of a daemon with this configuration, which must be valid.
-func FromConfig(cfg *deps.Config) *Monitor {
-	c := Config{
-		NodeIndex: record.NodeOfMember(cfg.Identity.NodeIndex, cfg.Identity.Size),
-		Size:      cfg.Identity.Size, Attempt: cfg.Identity.Attempt, Before: cfg.Previous.History.Progress,
-		HasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), JobStart: cfg.FirstStart,
-		Earlier: cfg.Previous.EarlierDuration,
-	}
-	if cfg.Progress != "" {
-		c.Pattern, _ = progress.ParsePattern(cfg.Progress) // the flag has been validated
-	}
-	return New(c)
-}
-
-// New returns the monitor of a daemon.
-func New(cfg Config) *Monitor {
+// New returns the monitor of a daemon with this configuration, which must be valid.
+func New(cfg *deps.Config) *Monitor {
+	id := &cfg.Identity
 	m := &Monitor{
-		cfg: cfg, started: time.Now(), first: make(chan struct{}), own: newOwnSteps(),
-		processes: make(map[string]Process), published: make(map[int]publishedName),
+		nodeIndex: record.NodeOfMember(id.NodeIndex, id.Size), size: id.Size,
+		hasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), started: time.Now(), first: make(chan struct{}),
+		own: newOwnSteps(), processes: make(map[string]Process), published: make(map[int]publishedName),
 	}
-	if m.cfg.JobStart.IsZero() {
-		m.cfg.JobStart = m.started
+	m.jobStart = cmp.Or(cfg.FirstStart, m.started).Add(-cfg.Previous.EarlierDuration)
+	if cfg.Progress != "" {
+		m.pattern, _ = progress.ParsePattern(cfg.Progress) // the flag has been validated
 	}
-	var before record.Progress
-	if cfg.Before != nil {
-		before = *cfg.Before
-	}
-	m.job = newJobSteps(progress.NewAccount(before, cfg.Attempt))
+	before := cmp.Or(cfg.Previous.History.Progress, new(record.Progress))
+	m.job = newJobSteps(progress.NewAccount(*before, id.Attempt))
 	return m
 }
 
@@ -127,12 +105,12 @@ func (m *Monitor) AddProcess(child string, p Process) {
 // WatchLines returns a function that finds steps in the lines of a child, or nil if none are
 // watched.
 func (m *Monitor) WatchLines(child string) func(lines []byte) {
-	if m.cfg.Pattern == nil {
+	if m.pattern == nil {
 		return nil
 	}
 	p := m.processOf(child)
 	return func(lines []byte) {
-		if step, found := m.cfg.Pattern.LastStep(lines); found {
+		if step, found := m.pattern.LastStep(lines); found {
 			m.ReportProcessStep(p, step)
 		}
 	}
@@ -184,7 +162,7 @@ func (m *Monitor) ReportProcessStep(p Process, step float64) {
 	}
 	at := time.Since(m.started)
 	m.own.add(p, at, step)
-	m.job.addToAccount(at, m.own.list(m.cfg.NodeIndex))
+	m.job.addToAccount(at, m.own.list(m.nodeIndex))
 }
 
 // CountChanges returns the number of changes of the steps of this node's processes of a generation of
@@ -205,7 +183,7 @@ func (m *Monitor) NodesWithSteps(l signal.Listing, instance, generation int) (no
 		}
 	}
 	if m.CountChanges(instance, generation) > 0 {
-		nodes = append(nodes, m.cfg.NodeIndex)
+		nodes = append(nodes, m.nodeIndex)
 	}
 	return nodes
 }
@@ -218,11 +196,11 @@ func (m *Monitor) Summary() *record.Progress {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.job.account.Summary(m.cfg.Earlier + time.Since(m.cfg.JobStart))
+	p := m.job.account.Summary(time.Since(m.jobStart))
 	if p.Reports == 0 {
 		return nil
 	}
-	if slowest, median, count := m.job.findSlowest(m.own.list(m.cfg.NodeIndex)); count > 1 {
+	if slowest, median, count := m.job.findSlowest(m.own.list(m.nodeIndex)); count > 1 {
 		p.Slowest = &record.SlowestRank{Rank: slowest.Rank, NodeIndex: slowest.Node, Step: slowest.Step,
 			Median: median, Count: count}
 		if slowest.Instance != signal.NoInstance && m.worlds != nil {

@@ -11,11 +11,19 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newMonitor returns the monitor of a node whose ranks report steps.
+func newMonitor(node, size int) *Monitor {
+	cfg := new(deps.Config)
+	cfg.Identity.NodeIndex, cfg.Identity.Size, cfg.World.PerNode = node, size, "1"
+	return New(cfg)
+}
 
 // lateErrors is a file system on which one rename of a mark succeeds and reports an error, as with a
 // server whose reply is lost.
@@ -43,7 +51,7 @@ func TestUncertainRename(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(Config{HasRanks: true, NodeIndex: 1, Size: 2})
+	m := newMonitor(1, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	failed := 0
@@ -60,7 +68,7 @@ func TestUncertainRename(t *testing.T) {
 
 // TestChanges verifies which steps count as changes.
 func TestChanges(t *testing.T) {
-	m := New(Config{NodeIndex: 0, Size: 3})
+	m := newMonitor(0, 3)
 	if got := m.NodesWithSteps(signal.Listing{}, signal.NoInstance, 0); len(got) > 0 {
 		t.Errorf("nodes %v have steps", got)
 	}

@@ -30,7 +30,7 @@ func publishPause(size int, elapsed time.Duration) time.Duration {
 
 // Run publishes this node's progress, and on the head that of the job, until ctx ends.
 func (m *Monitor) Run(ctx context.Context, store Store) {
-	if m.cfg.Pattern == nil && !m.cfg.HasRanks {
+	if m.pattern == nil && !m.hasRanks {
 		return
 	}
 	m.store.Store(&store)
@@ -49,7 +49,7 @@ func (m *Monitor) Run(ctx context.Context, store Store) {
 	}
 	for began := time.Now(); ; {
 		names := publish(ctx, store)
-		if !ctxutil.SleepContext(ctx, publishPause(m.cfg.Size*max(1, names), time.Since(began))) {
+		if !ctxutil.SleepContext(ctx, publishPause(m.size*max(1, names), time.Since(began))) {
 			return
 		}
 	}
@@ -76,10 +76,10 @@ func (m *Monitor) publishOwn(ctx context.Context, store Store) int {
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
 	m.mu.Lock()
-	slowest := slowestByInstance(m.own.list(m.cfg.NodeIndex))
+	slowest := slowestByInstance(m.own.list(m.nodeIndex))
 	m.mu.Unlock()
 	for _, s := range slowest {
-		m.publishName(ctx, store, s.Instance, signal.StepName(s, m.cfg.Size))
+		m.publishName(ctx, store, s.Instance, signal.StepName(s, m.size))
 	}
 	return len(slowest)
 }
@@ -143,8 +143,8 @@ func (m *Monitor) publishJob(ctx context.Context, store Store) int {
 func (m *Monitor) addListing(l signal.Listing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.job.addListing(l, m.cfg.NodeIndex)
-	m.job.addToAccount(time.Since(m.started), m.own.list(m.cfg.NodeIndex))
+	m.job.addListing(l, m.nodeIndex)
+	m.job.addToAccount(time.Since(m.started), m.own.list(m.nodeIndex))
 }
 
 // call makes a bounded call to the file system.
