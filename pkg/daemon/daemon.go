@@ -70,13 +70,12 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(),
-		Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(),
-		LauncherSignals: cfg.LauncherSignals()}
+		Meter: cfg.Access.Meter, NodeIndex: n.id.NodeIndex, PeerTimeout: cfg.Times.Peer,
+		LauncherTitle: n.id.LauncherTitle(), LauncherSignals: cfg.LauncherSignals()}
 	n.Monitor = n.newMonitor()
 	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog,
 		Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
-	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.telemetry = telemetry.StartTelemetry(cfg.MetricsDir, telemetry.DaemonInfo{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
@@ -110,7 +109,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 func (n *node) newMonitor() lifecycle.Monitor {
 	m := lifecycle.Monitor{
 		Publisher: n.Publisher, Times: n.cfg.Times, Timing: health.WorkerHeartbeatTiming(n.cfg.Times.Peer, n.id.Size),
-		Name: func() string { return n.nodeName(n.id.NodeIndex) }, Address: n.cfg.Address,
+		Name: n.nodeName(n.id.NodeIndex), Address: n.cfg.Address,
 		IsStandby: n.placement.IsStandby,
 	}
 	if n.id.NodeIndex == 0 {
@@ -122,31 +121,34 @@ func (n *node) newMonitor() lifecycle.Monitor {
 // closeAll ends all remaining tasks and children and waits for them, each for at most a second.
 func (n *node) closeAll() {
 	n.telemetry.ReportUp(false)
-	errEnding := errors.New("the daemon is ending")
-	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
-	defer cancel()
-	_ = n.children.EndAll(ctx) // children.Close below returns its error
-	if n.Dir != nil {
-		n.cfg.Access.Meter.AwaitIdle(ctx)
+	withinSecond := func(end func(ctx context.Context)) {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errors.New("the daemon is ending"))
+		defer cancel()
+		end(ctx)
 	}
+	withinSecond(func(ctx context.Context) {
+		_ = n.children.EndAll(ctx) // children.Close below returns its error
+		if n.Dir != nil {
+			n.cfg.Access.Meter.AwaitIdle(ctx)
+		}
+	})
 	n.Close()
 	n.ncclPort.Close()
 	n.privateDir.Remove(n.EndRequested.Load(), n.cfg.After.Clean.KeepsDirectories())
 	// The guard ends last, because it cleans up after a killed daemon. It has its own timeout.
-	guardCtx, cancelGuard := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
-	defer cancelGuard()
-	if err := n.children.Close(guardCtx); err != nil {
-		n.Log.Warn("cannot end the guard", zap.Error(err))
-	}
+	withinSecond(func(ctx context.Context) {
+		if err := n.children.Close(ctx); err != nil {
+			n.Log.Warn("cannot end the guard", zap.Error(err))
+		}
+	})
 	n.console.Mute()
 	if unread := n.console.Close(); unread > 0 {
 		n.Log.Warn("standard error was not read to its end", zap.Int("lines missing there", unread))
 	}
-	// The timeout above may have expired, so the last lines have their own.
-	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
-	defer cancelLast()
-	var last sync.WaitGroup
-	last.Go(func() { n.telemetry.Close(ctx) })
-	n.Events.Close(ctx)
-	last.Wait()
+	withinSecond(func(ctx context.Context) {
+		var last sync.WaitGroup
+		last.Go(func() { n.telemetry.Close(ctx) })
+		n.Events.Close(ctx)
+		last.Wait()
+	})
 }

@@ -66,9 +66,6 @@ func newHead(n *node) *head {
 		earlier.Lost, earlier.LostForGood = n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood()
 	}
 	h.membership.SetEarlier(earlier)
-	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout,
-		EventLog: n.Events, Log: n.Log}
-	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -141,7 +142,9 @@ func (h *head) openRunDirectory() error {
 	h.requests = exec.NewHead(h.commands, commandNodes{h})
 	h.servePeerLinks()
 	h.Background(h.followNodes)
-	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch
+	h.gpuEvents = &gpumonitor.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.id.Size,
+		ReadTimeout: h.Timing.SilenceTimeout, EventLog: h.Events, Log: h.Log}
+	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	h.Background(h.gpuEvents.FollowEvents)
 	h.Background(h.followRequests)
 	h.Background(h.commands.HandleOrders)

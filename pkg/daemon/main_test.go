@@ -522,7 +522,7 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 		cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(t.Context()),
 	}
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
-	n.NodeIndex.Store(int64(n.id.NodeIndex))
+	n.NodeIndex = n.id.NodeIndex
 	n.Monitor = n.newMonitor()
 	n.gpuMonitor = newGPUMonitor(n)
 	n.telemetry = telemetry.StartTelemetry("", telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)

@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -59,8 +58,7 @@ func (w *worker) joinRun() error {
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Events.WriteEvent(eventlog.RecordSeen,
-		eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
+	w.Events.LogSeen(signal.NameJob)
 	w.headHost = job.Host
 	w.prepareLink(job)
 	w.startRunTasks(dir, launcher.DaemonLogKind(w.cfg.Roles.Step), signal.WorkerPace(w.id.Size))

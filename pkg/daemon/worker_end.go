@@ -85,9 +85,9 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 // waiting for the head.
 func (w *worker) followControl(ctx context.Context) {
 	liveness := health.NewDetector(w.Timing, w.Links)
-	ends, note := false, w.Events.ControlObserver()
+	ends := false
 	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		note(l, w.id.Size)
+		w.Events.LogControl(l, w.id.Size)
 		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
 		ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
 		if !lost {

@@ -1,3 +1,5 @@
+// Package eventlog writes the event log of a daemon, one JSON object per line, and the daemon's own
+// log. It defines the schema of events for writers and readers.
 package eventlog
 
 import (
@@ -212,21 +214,19 @@ func (t *EventLog) LogSeen(name string) {
 	}
 }
 
-// ControlObserver returns a function that takes listings of the control directory, and records
-// which of the head's records appear for the first time.
-func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
-	return func(l signal.Listing, size int) {
-		names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
-		if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
-			names = append(names, signal.SeriesTeam.Name(newest))
-		}
-		for _, node := range l.NodesWithAbort() {
-			names = append(names, signal.AbortName(node, size))
-		}
-		for _, name := range names {
-			if l.HasName(name) {
-				t.LogSeen(name)
-			}
+// LogControl records which of the head's records appear for the first time in a listing of the
+// control directory. size is the number of nodes.
+func (t *EventLog) LogControl(l signal.Listing, size int) {
+	names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
+	if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
+		names = append(names, signal.SeriesTeam.Name(newest))
+	}
+	for _, node := range l.NodesWithAbort() {
+		names = append(names, signal.AbortName(node, size))
+	}
+	for _, name := range names {
+		if l.HasName(name) {
+			t.LogSeen(name)
 		}
 	}
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// GPUEventLog collects the events of all nodes on the head. The exported fields must be set before
-// the call of FollowEvents.
+// GPUEventLog collects the events of all nodes on the head.
 type GPUEventLog struct {
 	Dir         *signal.Dir
 	Nodes       *signal.Watch // watch of the directory Nodes

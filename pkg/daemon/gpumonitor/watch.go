@@ -116,5 +116,5 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	if c.OnEvent != nil {
 		c.OnEvent(rec)
 	}
-	c.cfg.Report(signal.EventName(int(c.cfg.NodeIndex.Load()), c.cfg.Size, number), &rec, false)
+	c.cfg.Report(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &rec, false)
 }

@@ -35,7 +35,7 @@ func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*P
 	if err != nil || len(roles.StepNames(defs)) == 0 {
 		return block, err
 	}
-	if err := block.ServeGrants(p.Background, p.Dir, int(p.NodeIndex.Load())); err != nil {
+	if err := block.ServeGrants(p.Background, p.Dir, p.NodeIndex); err != nil {
 		p.Log.Warn("the ports of further steps are not kept for them", zap.Error(err))
 	}
 	return block, nil

@@ -251,7 +251,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	n := &testNode{}
 	life := lifecycle.NewLifetime(r.t.Context())
 	n.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(), Meter: new(signal.CallMeter), PeerTimeout: 10 * time.Second, Dir: r.dir.ForNode(node)}
-	n.NodeIndex.Store(int64(node))
+	n.NodeIndex = node
 	n.ControlWatch = n.Dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
 	life.Background(func(ctx context.Context) {
 		ctx, n.freeze = context.WithCancel(ctx)
@@ -327,7 +327,7 @@ func (h testHost) WorldConfig() world.NodeConfig {
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
 		RendezvousLink: world.RendezvousLink{
 			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
-				return h.run.worlds.LocalDialer(key, int(n.NodeIndex.Load()), n.Background)(ctx)
+				return h.run.worlds.LocalDialer(key, n.NodeIndex, n.Background)(ctx)
 			},
 			Await: func(context.Context) error { return nil },
 		},

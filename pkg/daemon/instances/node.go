@@ -173,7 +173,7 @@ func (n *Node) StopAll(ctx context.Context) {
 }
 
 // ownNode returns the index of this node, also for the daemon of a further step.
-func (n *Node) ownNode() int { return record.NodeOfMember(int(n.cfg.NodeIndex.Load()), n.cfg.Size) }
+func (n *Node) ownNode() int { return record.NodeOfMember(n.cfg.NodeIndex, n.cfg.Size) }
 
 // LongestGrace returns the longest grace period of the roles on this node.
 func (n *Node) LongestGrace() (longest time.Duration) {

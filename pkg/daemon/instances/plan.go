@@ -163,14 +163,14 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 // endAsLost ends the part of this node in the run: another node may start its instances.
 func (n *Node) endAsLost() {
 	f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node may have its place", n.cfg.Name)
-	f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
+	f.LostNodes = []int{n.cfg.NodeIndex}
 	n.cfg.CancelRun(f)
 }
 
 // followPlans reads each newer plan, and learns whether this node was taken for lost. A spare node
 // starts its instances when it has taken a place.
 func (n *Node) followPlans(ctx context.Context) {
-	lost := signal.LostName(int(n.cfg.NodeIndex.Load()), n.cfg.Size)
+	lost := signal.LostName(n.cfg.NodeIndex, n.cfg.Size)
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		if l.HasName(lost) {
 			n.endAsLost()

@@ -23,7 +23,7 @@ type Monitor struct {
 	Times     config.Timeouts
 	Timing    health.HeartbeatTiming
 	Links     *health.Links // nil if this daemon has no peer link
-	Name      func() string // this node's, for messages
+	Name      string        // this node's, for messages
 	Address   func() (launcher.NodeAddress, error)
 	IsStandby func() bool // this node has no part in the running job
 }
@@ -95,7 +95,7 @@ func (m *Monitor) ShareTimeoutFailure(silence time.Duration) *health.Failure {
 	}
 	return health.NewFailure(health.ShareUnusable,
 		"cannot continue: the shared file system has not responded to %s for %s: check whether %s hangs on that node",
-		m.Name(), silence.Round(time.Second/10), m.Dir.Path())
+		m.Name, silence.Round(time.Second/10), m.Dir.Path())
 }
 
 // HeartbeatTask returns a task that writes this node's heartbeat files until ctx ends, in the
@@ -107,8 +107,7 @@ func (m *Monitor) HeartbeatTask(sub string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(m.Timing.HeartbeatInterval)
 		defer tick.Stop()
-		last, rests := time.Now(), 0
-		refused := refusedHeartbeats(0)
+		last, rests, refused := time.Now(), 0, 0 // refused is the number of consecutive refusals
 		for {
 			select {
 			case <-ctx.Done():
@@ -137,7 +136,7 @@ func (m *Monitor) HeartbeatTask(sub string) func(ctx context.Context) {
 				if m.ToleratesShareOutage(now) {
 					limit = m.Times.Share
 				}
-				if refused.duration(m.Timing.HeartbeatInterval) > limit {
+				if time.Duration(refused)*m.Timing.HeartbeatInterval > limit {
 					m.CancelRun(health.AsFailure(err))
 					return
 				}
@@ -146,14 +145,8 @@ func (m *Monitor) HeartbeatTask(sub string) func(ctx context.Context) {
 	}
 }
 
-// refusedHeartbeats is the number of consecutive heartbeats that the file system has refused.
-type refusedHeartbeats int
-
-// refusalsBeforeLog is the number of refusals after which the error is logged.
-const refusalsBeforeLog refusedHeartbeats = 2
-
-// duration returns how long the refused heartbeats have lasted, given the heartbeat interval.
-func (r refusedHeartbeats) duration(beat time.Duration) time.Duration { return time.Duration(r) * beat }
+// refusalsBeforeLog is the number of consecutive refusals of heartbeats after which the error is logged.
+const refusalsBeforeLog = 2
 
 // WriteHeartbeat writes one heartbeat file of this node.
 func (m *Monitor) WriteHeartbeat(ctx context.Context, sub string) error {
@@ -197,8 +190,8 @@ func (m *Monitor) LinkDownFailure() *health.Failure {
 // CutOffFailure returns the failure that the other nodes cannot reach this node; why is the
 // evidence.
 func (m *Monitor) CutOffFailure(why string) *health.Failure {
-	f := health.NewFailure(health.CutOff, "%s is cut off from the others: %s", m.Name(), why)
-	f.LostNodes = []int{int(m.NodeIndex.Load())}
+	f := health.NewFailure(health.CutOff, "%s is cut off from the others: %s", m.Name, why)
+	f.LostNodes = []int{m.NodeIndex}
 	return f
 }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,7 +28,7 @@ type Publisher struct {
 	PeerTimeout   time.Duration // Times.Peer
 	LauncherTitle string        // the title of the launcher; empty if it has none
 	health.LauncherSignals
-	NodeIndex atomic.Int64 // this node's index; a sandbox's daemon learns it late
+	NodeIndex int // this node's index
 
 	Dir          *signal.Dir   // nil until the run directory is made or found
 	ControlWatch *signal.Watch // watch on the control directory; nil as long as Dir
@@ -75,7 +74,7 @@ func (r *Publisher) RemoveOldNames(sub string, names []string) {
 
 // PublishState publishes that this node has reached a state.
 func (r *Publisher) PublishState(state record.State) error {
-	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))
+	return r.MarkName(signal.NodesDir, r.Dir.NodeName(r.NodeIndex, state))
 }
 
 // PublishResult writes the result, unless there is one already.
@@ -101,7 +100,7 @@ func (r *Publisher) RecordBadNodes(hosts []string) error {
 func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.Context) error) error {
 	began := time.Now()
 	err := r.CallFileSystem("publish", filepath.Join(sub, name), r.PeerTimeout, request)
-	if err == nil && name != r.Dir.NodeName(int(r.NodeIndex.Load()), record.StateDone) {
+	if err == nil && name != r.Dir.NodeName(r.NodeIndex, record.StateDone) {
 		r.Events.LogPublication(name, began)
 	}
 	r.NotifyPeers(sub, name)
@@ -112,7 +111,7 @@ func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.
 // workers learn of an orderly end by the record that the head sends, and those that only wait for the
 // end of the head by its goodbye message.
 func (r *Publisher) NotifyPeers(sub, name string) {
-	unseen := r.NodeIndex.Load() == 0 &&
+	unseen := r.NodeIndex == 0 &&
 		(sub != signal.ControlDir || name == signal.NameHeadFinished || name == signal.NameOrderlyEnd)
 	if r.Notify != nil && !unseen {
 		r.Notify()
@@ -281,7 +280,7 @@ func (r *Publisher) reportsRemoval() bool {
 		return false
 	}
 	level := zapcore.DebugLevel
-	if r.NodeIndex.Load() == 0 {
+	if r.NodeIndex == 0 {
 		level = zapcore.WarnLevel
 	}
 	r.removal.Do(func() {

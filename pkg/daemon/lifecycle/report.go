@@ -55,7 +55,7 @@ func (r *Publisher) Report(name string, rec record.Record, durable bool) (tried 
 // ReportDone reports that the processes of this node have ended, and that its daemon writes nothing
 // more. Therefore it is sent to the head only if it cannot be published.
 func (r *Publisher) ReportDone(rec *record.Done) (tried <-chan struct{}) {
-	return r.startReport(&report{name: r.Dir.NodeName(int(r.NodeIndex.Load()), record.StateDone), isLast: true}, rec)
+	return r.startReport(&report{name: r.Dir.NodeName(r.NodeIndex, record.StateDone), isLast: true}, rec)
 }
 
 // startReport starts to send and to publish a report.

@@ -61,7 +61,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *reporter)) {
 		}
 		life := lifecycle.NewLifetime(t.Context())
 		r.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(), Meter: meter, PeerTimeout: 10 * time.Second, Dir: head.ForNode(1)}
-		r.NodeIndex.Store(1)
+		r.NodeIndex = 1
 		r.Reports.Send = func(name string, content []byte) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

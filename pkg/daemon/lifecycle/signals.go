@@ -39,7 +39,7 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			if heard.ByLauncher {
 				by = r.LauncherTitle
 			}
-			r.CancelRun(NewSignalFailure(ending, host, by, int(r.NodeIndex.Load())))
+			r.CancelRun(NewSignalFailure(ending, host, by, r.NodeIndex))
 			continue
 		case got := <-signals:
 			if why, is := got.(health.LaunchFailureSignal); is {
