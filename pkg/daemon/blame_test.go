@@ -129,14 +129,14 @@ func TestBlame(t *testing.T) {
 		if i%4 == 0 {
 			on = []int{0} // the head's node
 		}
-		t.Run(f.name+"/on one node", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, size, on, on, 75) }) })
+		rowInBubble(t, f.name+"/on one node", func(t *testing.T) { f.inject(t, size, on, on, 75) })
 		everywhere, bad, code := []int{0, 1, 2, 3}, []int(nil), 65
 		if f.device {
 			bad, code = everywhere, 75
 		}
-		t.Run(f.name+"/on all nodes", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, size, everywhere, bad, code) }) })
+		rowInBubble(t, f.name+"/on all nodes", func(t *testing.T) { f.inject(t, size, everywhere, bad, code) })
 		if !f.device {
-			t.Run(f.name+"/on the only node", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, 1, []int{0}, nil, 65) }) })
+			rowInBubble(t, f.name+"/on the only node", func(t *testing.T) { f.inject(t, 1, []int{0}, nil, 65) })
 		}
 	}
 }
@@ -176,24 +176,22 @@ func TestSameFindingElsewhere(t *testing.T) {
 		"another node":       {1, 65},
 		"the node of before": {2, 75},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				failsOn := func(j *job, bad int) *job {
-					return j.withChecks(func(nodeIndex int, l *fakeChecks) {
-						if nodeIndex == bad {
-							l.found = []check.Finding{temp}
-						}
-					}).all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
-				}
-				first := failsOn(newJob(t, 4, "exit 0"), 2).start()
-				first.expect(everyone(75, 4)...)
-				again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *deps.Config) { c.Identity.Restart = 1 })
-				again.share, again.net = first.share, first.net
-				again.start().expect(everyone(tc.code, 4)...)
-				if tc.code == 65 && !strings.Contains(again.said(), "an earlier attempt failed the same check on another node") {
-					t.Errorf("nobody says why:\n%s", again.said())
-				}
-			})
+		rowInBubble(t, name, func(t *testing.T) {
+			failsOn := func(j *job, bad int) *job {
+				return j.withChecks(func(nodeIndex int, l *fakeChecks) {
+					if nodeIndex == bad {
+						l.found = []check.Finding{temp}
+					}
+				}).all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
+			}
+			first := failsOn(newJob(t, 4, "exit 0"), 2).start()
+			first.expect(everyone(75, 4)...)
+			again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *deps.Config) { c.Identity.Restart = 1 })
+			again.share, again.net = first.share, first.net
+			again.start().expect(everyone(tc.code, 4)...)
+			if tc.code == 65 && !strings.Contains(again.said(), "an earlier attempt failed the same check on another node") {
+				t.Errorf("nobody says why:\n%s", again.said())
+			}
 		})
 	}
 }
@@ -211,28 +209,26 @@ func TestEvidenceComesLater(t *testing.T) {
 		"in time": {20 * time.Second, 75},
 		"never":   {0, 65},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				waits := make(chan struct{})
-				j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
-					if nodeIndex == 1 {
-						l.found = []check.Finding{temp}
-					} else {
-						l.waits = waits
-					}
-				}).start()
-				began := time.Now()
-				if tc.after > 0 {
-					time.AfterFunc(tc.after, func() { close(waits) })
+		rowInBubble(t, name, func(t *testing.T) {
+			waits := make(chan struct{})
+			j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
+				if nodeIndex == 1 {
+					l.found = []check.Finding{temp}
+				} else {
+					l.waits = waits
 				}
-				j.expect(everyone(tc.code, 3)...)
-				if took := time.Since(began); took > health.EvidenceTimeout+10*time.Second {
-					t.Errorf("the end came after %s", took)
-				}
-				if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateFailed)) {
-					t.Error("the node has not told of its failure")
-				}
-			})
+			}).start()
+			began := time.Now()
+			if tc.after > 0 {
+				time.AfterFunc(tc.after, func() { close(waits) })
+			}
+			j.expect(everyone(tc.code, 3)...)
+			if took := time.Since(began); took > health.EvidenceTimeout+10*time.Second {
+				t.Errorf("the end came after %s", took)
+			}
+			if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateFailed)) {
+				t.Error("the node has not told of its failure")
+			}
 		})
 	}
 }

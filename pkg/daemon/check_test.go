@@ -80,34 +80,32 @@ func TestUnfitNode(t *testing.T) {
 		{"the head", 0, check.ClassNode, health.CheckFailed, 75},
 		{"what another node would not mend", 1, check.ClassUser, health.CheckUser, 65},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
-					if nodeIndex == tc.rank {
-						bad := lostGPU
-						bad.Class = tc.class
-						l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
-					}
-				}).all(func(c *deps.Config) {
-					c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
-				}).start()
-				j.expect(everyone(tc.code, 3)...)
-				cause := j.blames(tc.rank, tc.kind, tc.code)
-				for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
-					if !strings.Contains(cause.Message, want) {
-						t.Errorf("the cause lacks %q: %s", want, cause.Message)
-					}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 3, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
+				if nodeIndex == tc.rank {
+					bad := lostGPU
+					bad.Class = tc.class
+					l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
 				}
-				if cause.Phase != "check" || len(cause.Report) == 0 {
-					t.Errorf("the cause is of phase %s, with the report %s", cause.Phase, cause.Report)
+			}).all(func(c *deps.Config) {
+				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+			}).start()
+			j.expect(everyone(tc.code, 3)...)
+			cause := j.blames(tc.rank, tc.kind, tc.code)
+			for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
+				if !strings.Contains(cause.Message, want) {
+					t.Errorf("the cause lacks %q: %s", want, cause.Message)
 				}
-				if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
-					t.Errorf("nobody says what to do:\n%s", said)
-				}
-				if j.has(signal.ControlDir, signal.NameGateOpen) {
-					t.Error("the gate was opened")
-				}
-			})
+			}
+			if cause.Phase != "check" || len(cause.Report) == 0 {
+				t.Errorf("the cause is of phase %s, with the report %s", cause.Phase, cause.Report)
+			}
+			if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
+				t.Errorf("nobody says what to do:\n%s", said)
+			}
+			if j.has(signal.ControlDir, signal.NameGateOpen) {
+				t.Error("the gate was opened")
+			}
 		})
 	}
 }
@@ -138,27 +136,25 @@ func TestNodesDiffer(t *testing.T) {
 			check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 0, "the nodes differ: x.gpu_count",
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 4, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
-					l.policy = tc.policy
-					for i, trait := range l.traits {
-						if nodeIndex == 2 && trait.ID == tc.trait.ID {
-							l.traits[i] = tc.trait
-						}
-					}
-				}).start()
-				j.expect(everyone(tc.code, 4)...)
-				if said := j.said(); !strings.Contains(said, tc.says) {
-					t.Errorf("nobody says %q:\n%s", tc.says, said)
-				}
-				if tc.code != 0 {
-					cause := j.blames(0, health.NodesDiffer, tc.code)
-					if result := j.result(); fmt.Sprint(cause.LostNodes, result.BadNodes) != "[2] [n2]" {
-						t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.LostNodes, result.BadNodes)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 4, "exit 0").withChecks(func(nodeIndex int, l *fakeChecks) {
+				l.policy = tc.policy
+				for i, trait := range l.traits {
+					if nodeIndex == 2 && trait.ID == tc.trait.ID {
+						l.traits[i] = tc.trait
 					}
 				}
-			})
+			}).start()
+			j.expect(everyone(tc.code, 4)...)
+			if said := j.said(); !strings.Contains(said, tc.says) {
+				t.Errorf("nobody says %q:\n%s", tc.says, said)
+			}
+			if tc.code != 0 {
+				cause := j.blames(0, health.NodesDiffer, tc.code)
+				if result := j.result(); fmt.Sprint(cause.LostNodes, result.BadNodes) != "[2] [n2]" {
+					t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.LostNodes, result.BadNodes)
+				}
+			}
 		})
 	}
 }
@@ -243,36 +239,34 @@ func TestUnfitGPU(t *testing.T) {
 		"of a driver that fails":    {rank: 1, code: 9, bad: "n1\n"},
 		"besides a GPU that failed": {rank: 1, code: 75, bad: "n0\nn1\n"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				file := filepath.Join(t.TempDir(), "enough")
-				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
-				j.all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
-				cards := j.withGPUs()
-				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-				for i := range 2 * mostEvents { // more than are reported
-					cards[tc.rank].events <- xid(i, gpu.EffectApp)
-				}
-				unfit := xid(64, gpu.EffectWarn)
-				unfit.Next = gpu.NextUnfit
-				cards[tc.rank].events <- unfit
-				j.untilNamed(signal.NodesDir, signal.EventName(tc.rank, 2, signal.UnfitEventNumber))
-				codes := []int{tc.code, 0}
-				if tc.code == 75 {
-					cards[0].events <- xid(79, gpu.EffectFatal)
-					codes[1] = 75
-				} else if err := os.WriteFile(file, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				j.expect(codes...)
-				if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().BadNodes, "\n")+"\n" != tc.bad {
-					t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().BadNodes, tc.bad)
-				}
-				want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
-				if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
-					t.Errorf("nobody tells how to drain the node (%s):\n%s", want, said)
-				}
-			})
+		rowInBubble(t, name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "enough")
+			j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
+			j.all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
+			cards := j.withGPUs()
+			j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
+			for i := range 2 * mostEvents { // more than are reported
+				cards[tc.rank].events <- xid(i, gpu.EffectApp)
+			}
+			unfit := xid(64, gpu.EffectWarn)
+			unfit.Next = gpu.NextUnfit
+			cards[tc.rank].events <- unfit
+			j.untilNamed(signal.NodesDir, signal.EventName(tc.rank, 2, signal.UnfitEventNumber))
+			codes := []int{tc.code, 0}
+			if tc.code == 75 {
+				cards[0].events <- xid(79, gpu.EffectFatal)
+				codes[1] = 75
+			} else if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j.expect(codes...)
+			if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().BadNodes, "\n")+"\n" != tc.bad {
+				t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().BadNodes, tc.bad)
+			}
+			want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
+			if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
+				t.Errorf("nobody tells how to drain the node (%s):\n%s", want, said)
+			}
 		})
 	}
 }

@@ -31,14 +31,12 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 		{"well", "exit 0", true},
 		{"with a code", "exit 3", false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				h := aHead(t, tc.driver)
-				err := h.runDriver(endsWithDriver{context.Background()})
-				if tc.orderly != lifecycle.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
-					t.Errorf("the run ends by %v", err)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			h := aHead(t, tc.driver)
+			err := h.runDriver(endsWithDriver{context.Background()})
+			if tc.orderly != lifecycle.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+				t.Errorf("the run ends by %v", err)
+			}
 		})
 	}
 }

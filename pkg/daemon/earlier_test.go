@@ -32,27 +32,25 @@ func TestWithoutLink(t *testing.T) {
 		{"it is needed", three, false, []int{1, 2}, []int{0, 1, 3}, "0 of 3: n0,n1,n3\n"},
 		{"its link is back", three, true, nil, []int{0, 1, 2}, "0 of 3: n0,n1,n2\n"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				firewall := new(network)
-				firewall.refuses.Store(true)
-				j := spared(t, 4, tc.bounds, tellsTeam)
-				j.all(func(c *deps.Config) {
-					c.Identity.Launcher = launcher.LauncherSlurm // a lost node may come back
-					if tc.lost {
-						c.Identity.Attempt = 1
-						c.Previous.Failures = []record.Failure{cutOff.Failure}
-					}
-					if slices.Contains(tc.down, c.Identity.NodeIndex) {
-						c.Network = firewall
-					}
-				})
-				j.start().expect(0, 0, 0, 0)
-				j.chose(tc.team)
-				if got := j.contents(j.out); got != tc.says {
-					t.Errorf("the driver said %q", got)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			firewall := new(network)
+			firewall.refuses.Store(true)
+			j := spared(t, 4, tc.bounds, tellsTeam)
+			j.all(func(c *deps.Config) {
+				c.Identity.Launcher = launcher.LauncherSlurm // a lost node may come back
+				if tc.lost {
+					c.Identity.Attempt = 1
+					c.Previous.Failures = []record.Failure{cutOff.Failure}
+				}
+				if slices.Contains(tc.down, c.Identity.NodeIndex) {
+					c.Network = firewall
 				}
 			})
+			j.start().expect(0, 0, 0, 0)
+			j.chose(tc.team)
+			if got := j.contents(j.out); got != tc.says {
+				t.Errorf("the driver said %q", got)
+			}
 		})
 	}
 }

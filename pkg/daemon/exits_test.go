@@ -33,15 +33,13 @@ func TestExitBeforeDriver(t *testing.T) {
 		for how, dies := range map[string]string{
 			"with 3": "exit 3", "with 0": "exit 0", "by TERM": "kill -TERM $$",
 		} {
-			t.Run(tc.name+" ends "+how, func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
-					running := t.TempDir() + "/running"
-					j := newJob(t, size, "touch "+running+"; sleep 0.05").all(func(c *deps.Config) {
-						tc.change(t, c, "while ! [ -e "+running+" ]; do sleep 0.01; done; "+dies)
-					})
-					j.start().expect(everyone(77, size)...)
-					j.blames(tc.node, tc.kind, 77)
+			rowInBubble(t, tc.name+" ends "+how, func(t *testing.T) {
+				running := t.TempDir() + "/running"
+				j := newJob(t, size, "touch "+running+"; sleep 0.05").all(func(c *deps.Config) {
+					tc.change(t, c, "while ! [ -e "+running+" ]; do sleep 0.01; done; "+dies)
 				})
+				j.start().expect(everyone(77, size)...)
+				j.blames(tc.node, tc.kind, 77)
 			})
 		}
 	}

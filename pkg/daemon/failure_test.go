@@ -111,39 +111,37 @@ func TestFirstCause(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { tc.change(t, c) })
-				j.start().expect(everyone(tc.code, size)...)
-				cause := j.blames(tc.rank, tc.kind, tc.code)
-				if cause.Phase != tc.phase {
-					t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) { tc.change(t, c) })
+			j.start().expect(everyone(tc.code, size)...)
+			cause := j.blames(tc.rank, tc.kind, tc.code)
+			if cause.Phase != tc.phase {
+				t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
+			}
+			if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
+				t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
+			}
+			own := readRecordOf[record.Failure](j, signal.NodesDir, signal.NodeName(tc.rank, size, record.StateFailed))
+			if own.Message != cause.Message || own.NodeIndex != tc.rank {
+				t.Errorf("node %d has recorded %q of node %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
+			}
+			if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
+				t.Errorf("node %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
+			}
+			if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
+				t.Errorf("the abort says %d", abort.Code)
+			}
+			if got := j.has(signal.ControlDir, signal.NameGateOpen); got != tc.opened {
+				t.Errorf("the gate was opened: %v", got)
+			}
+			if j.has(signal.ControlDir, signal.NameOrderlyEnd) {
+				t.Error("an abort is no drain")
+			}
+			for nodeIndex := range size {
+				if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
+					t.Errorf("node %d has not said that it is done", nodeIndex)
 				}
-				if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
-					t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
-				}
-				own := readRecordOf[record.Failure](j, signal.NodesDir, signal.NodeName(tc.rank, size, record.StateFailed))
-				if own.Message != cause.Message || own.NodeIndex != tc.rank {
-					t.Errorf("node %d has recorded %q of node %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
-				}
-				if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
-					t.Errorf("node %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
-				}
-				if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
-					t.Errorf("the abort says %d", abort.Code)
-				}
-				if got := j.has(signal.ControlDir, signal.NameGateOpen); got != tc.opened {
-					t.Errorf("the gate was opened: %v", got)
-				}
-				if j.has(signal.ControlDir, signal.NameOrderlyEnd) {
-					t.Error("an abort is no drain")
-				}
-				for nodeIndex := range size {
-					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
-						t.Errorf("node %d has not said that it is done", nodeIndex)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -159,25 +157,23 @@ func TestPartsFailTogether(t *testing.T) {
 		{"on the head", 0},
 		{"on a worker", 1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
-					c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
-					c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
-				}).start()
-				for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
-					j.untilFile(filepath.Join(marks, what))
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
+				c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+			}).start()
+			for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
+				j.untilFile(filepath.Join(marks, what))
+			}
+			j.signals[tc.rank] <- os.Interrupt
+			j.expect(130, 130)
+			j.blames(tc.rank, health.Interrupted, 130)
+			for _, name := range j.names(signal.NodesDir) {
+				if strings.HasSuffix(name, string(record.StateSandboxFailed)) {
+					t.Errorf("no sandbox has failed, yet there is %s", name)
 				}
-				j.signals[tc.rank] <- os.Interrupt
-				j.expect(130, 130)
-				j.blames(tc.rank, health.Interrupted, 130)
-				for _, name := range j.names(signal.NodesDir) {
-					if strings.HasSuffix(name, string(record.StateSandboxFailed)) {
-						t.Errorf("no sandbox has failed, yet there is %s", name)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -193,20 +189,18 @@ func TestUnlikeConfigurations(t *testing.T) {
 		{"another driver", func(c *deps.Config) { c.Driver = service.ShellCommand("exit 9") }, health.Usage, 64},
 		{"another number of nodes", func(c *deps.Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exit 0")
-				tc.change(&j.configs[1])
-				j.start().expect(everyone(tc.code, 3)...)
-				if cause := j.blames(1, tc.kind, tc.code); cause.Phase != "join" {
-					t.Errorf("the phase of the cause is %q", cause.Phase)
-				}
-				// It stays until the end, like all daemons: srun kills the rest of the step after a task exits
-				// with a nonzero code.
-				if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateDone)) {
-					t.Error("the one that is unlike has not waited for the end")
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 3, "exit 0")
+			tc.change(&j.configs[1])
+			j.start().expect(everyone(tc.code, 3)...)
+			if cause := j.blames(1, tc.kind, tc.code); cause.Phase != "join" {
+				t.Errorf("the phase of the cause is %q", cause.Phase)
+			}
+			// It stays until the end, like all daemons: srun kills the rest of the step after a task exits
+			// with a nonzero code.
+			if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateDone)) {
+				t.Error("the one that is unlike has not waited for the end")
+			}
 		})
 	}
 }
@@ -228,33 +222,31 @@ func TestSecondRunOfOneName(t *testing.T) {
 func TestSecondOfARank(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []config.LinkMode{config.LinkOff, config.LinkAuto} {
-		t.Run(string(mode), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				const second = 2
-				mark := t.TempDir() + "/over"
-				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
-				j.add(1, roles.RoleWorker, "")
-				j.configs[second] = j.configs[1]
-				j.configs[second].Signals = j.signals[second]
-				j.all(func(c *deps.Config) { c.Lifeline = mode })
-				j.start(second)
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
-				var before, after *memory.File
-				j.share.Change(joined, func(f *memory.File) { before = f })
-				j.start(0, 1)
-				j.until("the second one's end", func() bool { _, over := j.ended()[second]; return over })
-				j.share.Change(joined, func(f *memory.File) { after = f })
-				if before == nil || before != after {
-					t.Error("the record of the first is another one")
-				}
-				const says = "cannot take part as node 1 (n1): another daemon of this node has joined already; start one daemon per node"
-				if !strings.Contains(j.said(), says) {
-					t.Errorf("nobody says %q: %s", says, j.said())
-				}
-				touch(t, mark)
-				j.expect(0, 0, 65)
-			})
+		rowInBubble(t, string(mode), func(t *testing.T) {
+			const second = 2
+			mark := t.TempDir() + "/over"
+			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
+			j.add(1, roles.RoleWorker, "")
+			j.configs[second] = j.configs[1]
+			j.configs[second].Signals = j.signals[second]
+			j.all(func(c *deps.Config) { c.Lifeline = mode })
+			j.start(second)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			joined := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(1, 2, record.StateJoined))
+			var before, after *memory.File
+			j.share.Change(joined, func(f *memory.File) { before = f })
+			j.start(0, 1)
+			j.until("the second one's end", func() bool { _, over := j.ended()[second]; return over })
+			j.share.Change(joined, func(f *memory.File) { after = f })
+			if before == nil || before != after {
+				t.Error("the record of the first is another one")
+			}
+			const says = "cannot take part as node 1 (n1): another daemon of this node has joined already; start one daemon per node"
+			if !strings.Contains(j.said(), says) {
+				t.Errorf("nobody says %q: %s", says, j.said())
+			}
+			touch(t, mark)
+			j.expect(0, 0, 65)
 		})
 	}
 }

@@ -31,18 +31,16 @@ func TestDriverCodes(t *testing.T) {
 		{"ended by a TERM of its own", "kill -TERM $$", 143},
 		{"a code that looks like a signal's", "exit 200", 200},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, tc.line).start()
-				// The workers' end is orderly: only the head reports the code.
-				j.expect(tc.code, 0)
-				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
-					t.Errorf("the result is %+v", result)
-				}
-				if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != tc.code {
-					t.Errorf("drain says %d", drain.Code)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 2, tc.line).start()
+			// The workers' end is orderly: only the head reports the code.
+			j.expect(tc.code, 0)
+			if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+			if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != tc.code {
+				t.Errorf("drain says %d", drain.Code)
+			}
 		})
 	}
 }
@@ -63,35 +61,33 @@ func TestDriverLeavesSomebody(t *testing.T) {
 		{name: "who passes its output on", leaves: "sleep 0.5; echo late", out: "late\n"},
 		{name: "who passes the output of a failure on", leaves: "sleep 0.5; echo late", out: "late\n", code: 3},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				pid := filepath.Join(t.TempDir(), "driver")
-				j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
-				if tc.service {
-					j.all(func(c *deps.Config) {
-						c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
-					})
-				}
-				if !tc.daemon {
-					j.start().expect(tc.code, 0)
-				} else {
-					j.start(1)
-					p := j.playWorker(1)
-					line := j.playLine(p, 1)
-					j.untilGone(pid)
-					p.silence()
-					line.close()
-					j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
-					p.publish(signal.NodeName(1, 2, record.StateDone), &record.Done{})
-					j.expect(0, -1)
-				}
-				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
-					t.Errorf("the result is %+v", result)
-				}
-				if got := j.contents(j.out); got != tc.out {
-					t.Errorf("standard output is %q, not %q", got, tc.out)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			pid := filepath.Join(t.TempDir(), "driver")
+			j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
+			if tc.service {
+				j.all(func(c *deps.Config) {
+					c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
+				})
+			}
+			if !tc.daemon {
+				j.start().expect(tc.code, 0)
+			} else {
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilGone(pid)
+				p.silence()
+				line.close()
+				j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
+				p.publish(signal.NodeName(1, 2, record.StateDone), &record.Done{})
+				j.expect(0, -1)
+			}
+			if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+			if got := j.contents(j.out); got != tc.out {
+				t.Errorf("standard output is %q, not %q", got, tc.out)
+			}
 		})
 	}
 }
@@ -112,15 +108,13 @@ func TestDriverThatCannotStart(t *testing.T) {
 		{"a file that is no program", plain, health.NotExecutable, 126},
 		{"a directory", t.TempDir(), health.NotExecutable, 126},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = []string{tc.driver} })
-				j.start().expect(everyone(tc.code, 2)...)
-				j.blames(0, tc.kind, tc.code)
-				if j.has(signal.ControlDir, signal.NameGateOpen) {
-					t.Error("the gate was opened")
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = []string{tc.driver} })
+			j.start().expect(everyone(tc.code, 2)...)
+			j.blames(0, tc.kind, tc.code)
+			if j.has(signal.ControlDir, signal.NameGateOpen) {
+				t.Error("the gate was opened")
+			}
 		})
 	}
 }

@@ -73,20 +73,18 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 		{config.LinkAuto, 0, "beat files replace it"},
 		{config.LinkOn, 65, "cannot keep the peer link: node 1 (n1) could not reach the head"},
 	} {
-		t.Run(string(tc.mode), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				mark := t.TempDir() + "/over"
-				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
-				firewall := j.network()
-				firewall.refuses.Store(true)
-				j.all(func(c *deps.Config) {
-					c.Lifeline, c.Network = tc.mode, firewall
-				})
-				j.start()
-				j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
-				touch(t, mark)
-				j.expect(everyone(tc.code, 2)...)
+		rowInBubble(t, string(tc.mode), func(t *testing.T) {
+			mark := t.TempDir() + "/over"
+			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
+			firewall := j.network()
+			firewall.refuses.Store(true)
+			j.all(func(c *deps.Config) {
+				c.Lifeline, c.Network = tc.mode, firewall
 			})
+			j.start()
+			j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
+			touch(t, mark)
+			j.expect(everyone(tc.code, 2)...)
 		})
 	}
 }
@@ -107,32 +105,30 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
 		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() }, health.HostHangs, "could not record this in the run directory"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "sleep 100")
-				j.start(1)
-				p := j.playWorker(1)
-				line := j.playLine(p, 1)
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				p.silence()
-				tc.end(line)
-				j.expect(76, -1, 76)
-				cause := j.blames(0, tc.kind, 76)
-				if !strings.Contains(cause.Message, tc.what) {
-					t.Errorf("the head says %q", cause.Message)
-				}
-				// Otherwise a process that died because of the loss, before the loss was recorded, would seem
-				// to be the cause.
-				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < peerlink.ReconnectTimeout {
-					t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
-				}
-				if said := j.said(); strings.Contains(said, "not all nodes have reported") {
-					t.Errorf("the end has waited for who is lost:\n%s", said)
-				}
-				if !slices.Equal(cause.LostNodes, []int{1}) || !slices.Equal(j.result().BadNodes, []string{"n1"}) {
-					t.Errorf("the head takes %v for lost, and %v for bad", cause.LostNodes, j.result().BadNodes)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 3, "sleep 100")
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			p.silence()
+			tc.end(line)
+			j.expect(76, -1, 76)
+			cause := j.blames(0, tc.kind, 76)
+			if !strings.Contains(cause.Message, tc.what) {
+				t.Errorf("the head says %q", cause.Message)
+			}
+			// Otherwise a process that died because of the loss, before the loss was recorded, would seem
+			// to be the cause.
+			if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < peerlink.ReconnectTimeout {
+				t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
+			}
+			if said := j.said(); strings.Contains(said, "not all nodes have reported") {
+				t.Errorf("the end has waited for who is lost:\n%s", said)
+			}
+			if !slices.Equal(cause.LostNodes, []int{1}) || !slices.Equal(j.result().BadNodes, []string{"n1"}) {
+				t.Errorf("the head takes %v for lost, and %v for bad", cause.LostNodes, j.result().BadNodes)
+			}
 		})
 	}
 }
@@ -184,23 +180,21 @@ func TestDriverFailsOfALoss(t *testing.T) {
 		{"as its kernel closes the lifeline", func(p *playedLine) { p.close() }, health.DaemonDied},
 		{"as its daemon does not answer, and its kernel does", func(p *playedLine) { p.freeze() }, health.HostHangs},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				mark := filepath.Join(t.TempDir(), "fail")
-				j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.005; done; exit 1")
-				j.start(1)
-				p := j.playWorker(1)
-				line := j.playLine(p, 1)
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				p.silence()
-				tc.lose(line)
-				touch(t, mark)
-				j.expect(76, -1, 76)
-				j.blames(0, tc.kind, 76)
-				if nodes := j.result().BadNodes; !slices.Equal(nodes, []string{"n1"}) {
-					t.Errorf("the nodes to stay away from are %v", nodes)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			mark := filepath.Join(t.TempDir(), "fail")
+			j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.005; done; exit 1")
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			p.silence()
+			tc.lose(line)
+			touch(t, mark)
+			j.expect(76, -1, 76)
+			j.blames(0, tc.kind, 76)
+			if nodes := j.result().BadNodes; !slices.Equal(nodes, []string{"n1"}) {
+				t.Errorf("the nodes to stay away from are %v", nodes)
+			}
 		})
 	}
 }
@@ -291,39 +285,37 @@ func TestDeathsOfALoss(t *testing.T) {
 		{"a rank, and it is one", true, true, health.HostHangs, 76},
 		{"a rank, and it was none", true, false, health.RankFailed, 9},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				mark := t.TempDir() + "/dies"
-				j := newJob(t, 3, "sleep 100").all(func(c *deps.Config) {
-					c.Times.Peer = 6 * time.Second
-					dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
-					if tc.ranks {
-						c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
-					} else {
-						c.Framework = framework.None{WorkerCommand: dies}
-					}
-				})
-				j.start(1)
-				p := j.playWorker(1)
-				line := j.playLine(p, 1)
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				p.silence()
-				line.sick.Store(true) // it sends heartbeats, but reports its file system as unresponsive
-				beats := health.HeadHeartbeatTiming(6*time.Second, 1)
-				// Wait until the peer is missed, but not yet declared lost.
-				ctxutil.SleepContext(bounded(t), 3*beats.HeartbeatInterval)
-				touch(t, mark+".2")
-				if !tc.kills {
-					line.sick.Store(false)
-				}
-				codes := j.wait()
-				if codes[0] != tc.code {
-					t.Errorf("the head returned %d, want %d", codes[0], tc.code)
-				}
-				if cause := j.result().Cause; cause == nil || cause.Kind != tc.kind {
-					t.Errorf("the cause is %+v, want %s", cause, tc.kind)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			mark := t.TempDir() + "/dies"
+			j := newJob(t, 3, "sleep 100").all(func(c *deps.Config) {
+				c.Times.Peer = 6 * time.Second
+				dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
+				if tc.ranks {
+					c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
+				} else {
+					c.Framework = framework.None{WorkerCommand: dies}
 				}
 			})
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			p.silence()
+			line.sick.Store(true) // it sends heartbeats, but reports its file system as unresponsive
+			beats := health.HeadHeartbeatTiming(6*time.Second, 1)
+			// Wait until the peer is missed, but not yet declared lost.
+			ctxutil.SleepContext(bounded(t), 3*beats.HeartbeatInterval)
+			touch(t, mark+".2")
+			if !tc.kills {
+				line.sick.Store(false)
+			}
+			codes := j.wait()
+			if codes[0] != tc.code {
+				t.Errorf("the head returned %d, want %d", codes[0], tc.code)
+			}
+			if cause := j.result().Cause; cause == nil || cause.Kind != tc.kind {
+				t.Errorf("the cause is %+v, want %s", cause, tc.kind)
+			}
 		})
 	}
 }

@@ -100,6 +100,12 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+// rowInBubble runs a row of a table in a bubble.
+func rowInBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
 // mountPoint is the path of the shared file system of jobs in bubbles.
 const mountPoint = "/share"
 

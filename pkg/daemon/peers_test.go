@@ -213,25 +213,21 @@ func TestUnreadableAbort(t *testing.T) {
 				path := filepath.Join(j.run(), signal.ControlDir, signal.AbortName(nodeIndex, size))
 				j.share.WriteFile(path, []byte(tc.content))
 			}
-			t.Run("by the head", func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
-					j := newJob(t, size, "exit 0")
-					head := j.playHead()
-					j.start(0)
-					j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
-					plant(j, 0)
-					head.publish(signal.NameHeadFinished, &record.Mark{})
-					j.expect(-1, 76)
-				})
+			rowInBubble(t, "by the head", func(t *testing.T) {
+				j := newJob(t, size, "exit 0")
+				head := j.playHead()
+				j.start(0)
+				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
+				plant(j, 0)
+				head.publish(signal.NameHeadFinished, &record.Mark{})
+				j.expect(-1, 76)
 			})
-			t.Run("by a worker", func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
-					j := newJob(t, size, "exec sleep 300").start(1)
-					j.playWorker(1)
-					j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-					plant(j, 1)
-					j.expect(76, -1)
-				})
+			rowInBubble(t, "by a worker", func(t *testing.T) {
+				j := newJob(t, size, "exec sleep 300").start(1)
+				j.playWorker(1)
+				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+				plant(j, 1)
+				j.expect(76, -1)
 			})
 		})
 	}

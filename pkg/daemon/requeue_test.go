@@ -110,40 +110,38 @@ func TestRequeue(t *testing.T) {
 			code: 75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n", why: "(1 of at most 3)", says: "Only batch jobs",
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				by := &fakeRequeuer{refuses: tc.refuses}
-				j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
-				by.asked = func() { // the last step: the launcher then ends what is left
-					if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
-						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
-					}
-					for nodeIndex := range size {
-						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
-							t.Errorf("node %d is not done", nodeIndex)
-						}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			by := &fakeRequeuer{refuses: tc.refuses}
+			j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
+			by.asked = func() { // the last step: the launcher then ends what is left
+				if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
+					t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
+				}
+				for nodeIndex := range size {
+					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
+						t.Errorf("node %d is not done", nodeIndex)
 					}
 				}
-				j.start().expect(everyone(tc.code, size)...)
-				j.blames(1, tc.kind, tc.code)
-				if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
-					t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
-				}
-				if got := j.badNodes(); got != tc.bad {
-					t.Errorf("the list of bad nodes has %q", got)
-				}
-				result := j.result()
-				if result.Outcome != tc.word {
-					t.Errorf("the result's word is %q", result.Outcome)
-				}
-				decided := result.Requeue
-				if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Reason, tc.why)) {
-					t.Errorf("the result says %+v", decided)
-				}
-				if tc.says != "" && !strings.Contains(j.said(), tc.says) {
-					t.Errorf("nothing says %q", tc.says)
-				}
-			})
+			}
+			j.start().expect(everyone(tc.code, size)...)
+			j.blames(1, tc.kind, tc.code)
+			if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
+				t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
+			}
+			if got := j.badNodes(); got != tc.bad {
+				t.Errorf("the list of bad nodes has %q", got)
+			}
+			result := j.result()
+			if result.Outcome != tc.word {
+				t.Errorf("the result's word is %q", result.Outcome)
+			}
+			decided := result.Requeue
+			if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Reason, tc.why)) {
+				t.Errorf("the result says %+v", decided)
+			}
+			if tc.says != "" && !strings.Contains(j.said(), tc.says) {
+				t.Errorf("nothing says %q", tc.says)
+			}
 		})
 	}
 }

@@ -35,37 +35,35 @@ func TestSandboxRequired(t *testing.T) {
 		{"the head's, and a worker's dies", "head", "1", false, 0},
 		{"the head's, and it dies", "head", "0", true, 77},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				open := filepath.Join(marks, "open")
-				name := "000" + tc.dies + "." + string(record.StateSandboxFailed)
-				driver := "touch " + open + "; exec sleep 300"
-				if tc.code == 0 {
-					driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			open := filepath.Join(marks, "open")
+			name := "000" + tc.dies + "." + string(record.StateSandboxFailed)
+			driver := "touch " + open + "; exec sleep 300"
+			if tc.code == 0 {
+				driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
+			}
+			j := newJob(t, size, driver).all(func(c *deps.Config) {
+				c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
+				if tc.early {
+					c.Sandbox.Command = `[ "$BRINGUPD_NODE_RANK" = ` + tc.dies + ` ] && { touch ` + marks +
+						`/died; echo bye; exit 0; }; ` + waitsFor(marks+"/died") + "; sleep 0.3; touch " + marks +
+						"/late; exec sleep 300"
+					c.Sandbox.Ready = probe(t, "file:"+marks+"/late")
 				}
-				j := newJob(t, size, driver).all(func(c *deps.Config) {
-					c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
-					if tc.early {
-						c.Sandbox.Command = `[ "$BRINGUPD_NODE_RANK" = ` + tc.dies + ` ] && { touch ` + marks +
-							`/died; echo bye; exit 0; }; ` + waitsFor(marks+"/died") + "; sleep 0.3; touch " + marks +
-							"/late; exec sleep 300"
-						c.Sandbox.Ready = probe(t, "file:"+marks+"/late")
-					}
-				}).start()
-				j.expect(everyone(tc.code, size)...)
-				failure := readRecordOf[record.Failure](j, signal.NodesDir, name)
-				if failure.Kind != health.SandboxDied || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
-					t.Errorf("%s says %+v", name, failure)
+			}).start()
+			j.expect(everyone(tc.code, size)...)
+			failure := readRecordOf[record.Failure](j, signal.NodesDir, name)
+			if failure.Kind != health.SandboxDied || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
+				t.Errorf("%s says %+v", name, failure)
+			}
+			if tc.code == 0 {
+				if got := j.contents(j.out); got != "driver\n" {
+					t.Errorf("standard output is %q", got)
 				}
-				if tc.code == 0 {
-					if got := j.contents(j.out); got != "driver\n" {
-						t.Errorf("standard output is %q", got)
-					}
-					return
-				}
-				j.blames(failure.NodeIndex, health.SandboxDied, tc.code)
-			})
+				return
+			}
+			j.blames(failure.NodeIndex, health.SandboxDied, tc.code)
 		})
 	}
 }
@@ -81,25 +79,23 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 		{"the head's is slow", 0},
 		{"a worker's is slow", 1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				// The first probe finds the sandbox ready; the slow node probes second.
-				claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
-				j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
-					c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
-					c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
-					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+"'")
-					c.Times.Start = 40 * time.Second
-				})
-				began := time.Now()
-				j.start().expect(0, 0)
-				if took := time.Since(began); took > 20*time.Second {
-					t.Errorf("it took %s", took)
-				}
-				if j.has(signal.NodesDir, signal.NodeName(tc.slow, 2, record.StateSandboxFailed)) {
-					t.Error("a sandbox that was ended with the job is no failure")
-				}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			// The first probe finds the sandbox ready; the slow node probes second.
+			claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
+			j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
+				c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
+				c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
+				c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+"'")
+				c.Times.Start = 40 * time.Second
 			})
+			began := time.Now()
+			j.start().expect(0, 0)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if j.has(signal.NodesDir, signal.NodeName(tc.slow, 2, record.StateSandboxFailed)) {
+				t.Error("a sandbox that was ended with the job is no failure")
+			}
 		})
 	}
 }
@@ -155,21 +151,19 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 		{"none appears", false, 11 * time.Second, "(--role=sandbox) has appeared on nodes 0-1:", []int{124, 124, -1, -1}},
 		{"one appears", true, 19 * time.Second, "(--role=sandbox) has appeared on node 0:", []int{124, 124, 124, -1}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				began := time.Now()
-				j := newSteps(t, 2, "true", "exec sleep 300").all(func(c *deps.Config) { c.Times.Start = 10 * time.Second })
-				j.start(2, 3)
-				if tc.late {
-					time.Sleep(8 * time.Second)
-					j.start(0, 1, 3)
-				}
-				j.expect(tc.codes...)
-				cause := j.blames(0, health.DeadlinePassed, 124)
-				if took := time.Since(began); took < tc.took || !strings.Contains(cause.Message, tc.absent) {
-					t.Errorf("it ended after %s with %+v", took, cause)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			began := time.Now()
+			j := newSteps(t, 2, "true", "exec sleep 300").all(func(c *deps.Config) { c.Times.Start = 10 * time.Second })
+			j.start(2, 3)
+			if tc.late {
+				time.Sleep(8 * time.Second)
+				j.start(0, 1, 3)
+			}
+			j.expect(tc.codes...)
+			cause := j.blames(0, health.DeadlinePassed, 124)
+			if took := time.Since(began); took < tc.took || !strings.Contains(cause.Message, tc.absent) {
+				t.Errorf("it ended after %s with %+v", took, cause)
+			}
 		})
 	}
 }

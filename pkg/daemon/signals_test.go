@@ -40,33 +40,31 @@ func TestSignals(t *testing.T) {
 		{"INT to a worker", []int{2}, syscall.SIGINT, health.Interrupted, 130},
 		{"TERM to all", []int{0, 1, 2}, syscall.SIGTERM, health.Terminated, 143},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
-					c.Framework = framework.None{
-						WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
-						WorkerReady:   counts(t, 3, marks+"/up.*"),
-					}
-				}).start()
-				j.untilFile(filepath.Join(marks, "running"))
-				for _, nodeIndex := range tc.to {
-					j.signals[nodeIndex] <- tc.sig
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
+				c.Framework = framework.None{
+					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
+					WorkerReady:   counts(t, 3, marks+"/up.*"),
 				}
-				j.expect(everyone(tc.code, 3)...)
-				if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
-					t.Errorf("the result blames node %d, not %d", cause.NodeIndex, tc.to[0])
-				}
-				saved, err := os.Stat(filepath.Join(marks, "saved"))
-				if err != nil {
-					t.Fatalf("the driver was not let to save its work: %v", err)
-				}
-				// The services run as long as the driver.
-				ended, err := os.Stat(filepath.Join(marks, "ended.1"))
-				if err != nil || ended.ModTime().Before(saved.ModTime()) {
-					t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
-				}
-			})
+			}).start()
+			j.untilFile(filepath.Join(marks, "running"))
+			for _, nodeIndex := range tc.to {
+				j.signals[nodeIndex] <- tc.sig
+			}
+			j.expect(everyone(tc.code, 3)...)
+			if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
+				t.Errorf("the result blames node %d, not %d", cause.NodeIndex, tc.to[0])
+			}
+			saved, err := os.Stat(filepath.Join(marks, "saved"))
+			if err != nil {
+				t.Fatalf("the driver was not let to save its work: %v", err)
+			}
+			// The services run as long as the driver.
+			ended, err := os.Stat(filepath.Join(marks, "ended.1"))
+			if err != nil || ended.ModTime().Before(saved.ModTime()) {
+				t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
+			}
 		})
 	}
 }
@@ -76,38 +74,34 @@ func TestSignals(t *testing.T) {
 func TestALauncherEndsTheOthers(t *testing.T) {
 	t.Parallel()
 	const size = 3
-	t.Run("the head was killed", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, size, "exit 0")
-			head, lines, die := j.playLines()
-			j.start(0)
-			j.until("two lifelines", func() bool { return lines.heard() == size-1 })
-			head.silence()
-			j.signals[1] <- syscall.SIGTERM
-			j.signals[2] <- syscall.SIGTERM
-			die()
-			j.expect(-1, 76, 76)
-			if result := j.result(); result.Cause == nil || result.Cause.Kind != health.DaemonDied || !slices.Equal(result.Cause.LostNodes, []int{0}) {
-				t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
-			}
-		})
+	rowInBubble(t, "the head was killed", func(t *testing.T) {
+		j := newJob(t, size, "exit 0")
+		head, lines, die := j.playLines()
+		j.start(0)
+		j.until("two lifelines", func() bool { return lines.heard() == size-1 })
+		head.silence()
+		j.signals[1] <- syscall.SIGTERM
+		j.signals[2] <- syscall.SIGTERM
+		die()
+		j.expect(-1, 76, 76)
+		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.DaemonDied || !slices.Equal(result.Cause.LostNodes, []int{0}) {
+			t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
+		}
 	})
-	t.Run("a worker was killed", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, size, "exec sleep 300")
-			j.start(1)
-			dead := j.playWorker(1)
-			line := j.playLine(dead, 1)
-			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-			dead.silence()
-			line.close()
-			j.signals[0] <- syscall.SIGTERM
-			j.signals[2] <- syscall.SIGTERM
-			j.expect(76, -1, 76)
-			if cause := j.blames(0, health.DaemonDied, 76); !slices.Equal(cause.LostNodes, []int{1}) {
-				t.Errorf("the ranks %v are taken for lost", cause.LostNodes)
-			}
-		})
+	rowInBubble(t, "a worker was killed", func(t *testing.T) {
+		j := newJob(t, size, "exec sleep 300")
+		j.start(1)
+		dead := j.playWorker(1)
+		line := j.playLine(dead, 1)
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		dead.silence()
+		line.close()
+		j.signals[0] <- syscall.SIGTERM
+		j.signals[2] <- syscall.SIGTERM
+		j.expect(76, -1, 76)
+		if cause := j.blames(0, health.DaemonDied, 76); !slices.Equal(cause.LostNodes, []int{1}) {
+			t.Errorf("the ranks %v are taken for lost", cause.LostNodes)
+		}
 	})
 }
 
@@ -186,29 +180,27 @@ func TestSignalThatIsPassedOn(t *testing.T) {
 		ranks int // per node; 0: a driver
 		codes []int
 	}{{"to the driver", 0, []int{129, 0}}, {"to ranks", 2, []int{129, 129}}} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				j := newJob(t, 2, "touch "+marks+"/${BRINGUPD_RANK:-driver}; exec sleep 300").all(func(c *deps.Config) {
-					c.After.Restarts, c.After.Rules.On = 3, config.RestartOnAny
-				})
-				if tc.ranks > 0 {
-					j.ranks(tc.ranks)
-				}
-				j.start()
-				j.until("all processes", func() bool {
-					running, _ := filepath.Glob(marks + "/*")
-					return len(running) == max(1, 2*tc.ranks)
-				})
-				for _, signals := range j.signals {
-					signals <- syscall.SIGHUP
-				}
-				j.expect(tc.codes...)
-				result := j.result()
-				if result.Code != 129 || result.NextAttempt != 0 || result.Cause != nil && result.Cause.Kind != health.Signalled {
-					t.Errorf("the result is %+v, of the cause %+v", result, result.Cause)
-				}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, "touch "+marks+"/${BRINGUPD_RANK:-driver}; exec sleep 300").all(func(c *deps.Config) {
+				c.After.Restarts, c.After.Rules.On = 3, config.RestartOnAny
 			})
+			if tc.ranks > 0 {
+				j.ranks(tc.ranks)
+			}
+			j.start()
+			j.until("all processes", func() bool {
+				running, _ := filepath.Glob(marks + "/*")
+				return len(running) == max(1, 2*tc.ranks)
+			})
+			for _, signals := range j.signals {
+				signals <- syscall.SIGHUP
+			}
+			j.expect(tc.codes...)
+			result := j.result()
+			if result.Code != 129 || result.NextAttempt != 0 || result.Cause != nil && result.Cause.Kind != health.Signalled {
+				t.Errorf("the result is %+v, of the cause %+v", result, result.Cause)
+			}
 		})
 	}
 }
@@ -231,31 +223,27 @@ func (j *job) stop() {
 
 func TestStop(t *testing.T) {
 	t.Parallel()
-	t.Run("without a driver", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, 2, "").start()
-			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-			j.stop()
-			j.expect(0, 0)
-			if result := j.result(); result.Code != 0 || result.Outcome != "stopped" {
-				t.Errorf("the result is %+v", result)
-			}
-		})
+	rowInBubble(t, "without a driver", func(t *testing.T) {
+		j := newJob(t, 2, "").start()
+		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+		j.stop()
+		j.expect(0, 0)
+		if result := j.result(); result.Code != 0 || result.Outcome != "stopped" {
+			t.Errorf("the result is %+v", result)
+		}
 	})
-	t.Run("with a driver", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			marks := t.TempDir()
-			j := newJob(t, 2, saving(marks, "5")).start()
-			j.untilFile(filepath.Join(marks, "running"))
-			j.stop()
-			j.expect(5, 0)
-			if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
-				t.Errorf("the driver was not let to save its work: %v", err)
-			}
-			if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
-				t.Errorf("drain says %d", drain.Code)
-			}
-		})
+	rowInBubble(t, "with a driver", func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 2, saving(marks, "5")).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		j.stop()
+		j.expect(5, 0)
+		if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
+			t.Errorf("the driver was not let to save its work: %v", err)
+		}
+		if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
+			t.Errorf("drain says %d", drain.Code)
+		}
 	})
 }
 
@@ -275,23 +263,21 @@ func TestStopBeforeDriver(t *testing.T) {
 		{"in the setup on Kubernetes", "exit 0", launcher.LauncherKubernetes, nil, []int{0, 0}},
 		{"in the setup without a driver", "", launcher.LauncherLocal, nil, []int{0, 0}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				j := newJob(t, 2, tc.driver).all(func(c *deps.Config) {
-					c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; exec sleep 300"
-					c.Identity.Launcher = tc.launcher
-				}).start(tc.absent...)
-				j.untilFile(filepath.Join(marks, "0"))
-				if tc.absent == nil {
-					j.untilFile(filepath.Join(marks, "1"))
-				}
-				j.stop()
-				j.expect(tc.codes...)
-				if result := j.result(); result.Code != tc.codes[0] || result.Outcome != "stopped" {
-					t.Errorf("the result is %+v", result)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, tc.driver).all(func(c *deps.Config) {
+				c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; exec sleep 300"
+				c.Identity.Launcher = tc.launcher
+			}).start(tc.absent...)
+			j.untilFile(filepath.Join(marks, "0"))
+			if tc.absent == nil {
+				j.untilFile(filepath.Join(marks, "1"))
+			}
+			j.stop()
+			j.expect(tc.codes...)
+			if result := j.result(); result.Code != tc.codes[0] || result.Outcome != "stopped" {
+				t.Errorf("the result is %+v", result)
+			}
 		})
 	}
 }

@@ -190,29 +190,27 @@ func TestNodesDropped(t *testing.T) {
 			started: "0-as-0-of-2 0-as-0-of-3 2-as-1-of-2 2-as-2-of-3",
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				// The driver takes longer than a failed node would wait for an end.
-				j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *deps.Config) {
-					c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
-					tc.change(t, c, marks)
-				})
-				j.start(tc.absent...).expect(tc.codes...)
-				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d: %s\n", len(tc.team), tc.hosts); got != want {
-					t.Errorf("the driver says %q, not %q", got, want)
-				}
-				if got := starts(t, marks); got != tc.started {
-					t.Errorf("started were %s, not %s", got, tc.started)
-				}
-				result := j.chose(tc.team, tc.dropped...)
-				if why := result.Dropped[0].Reason; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
-					t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
-				}
-				if result.Code != 0 || result.Cause != nil {
-					t.Errorf("the result is %+v", result)
-				}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			// The driver takes longer than a failed node would wait for an end.
+			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *deps.Config) {
+				c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
+				tc.change(t, c, marks)
 			})
+			j.start(tc.absent...).expect(tc.codes...)
+			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d: %s\n", len(tc.team), tc.hosts); got != want {
+				t.Errorf("the driver says %q, not %q", got, want)
+			}
+			if got := starts(t, marks); got != tc.started {
+				t.Errorf("started were %s, not %s", got, tc.started)
+			}
+			result := j.chose(tc.team, tc.dropped...)
+			if why := result.Dropped[0].Reason; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
+				t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
+			}
+			if result.Code != 0 || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
 		})
 	}
 }

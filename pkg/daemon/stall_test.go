@@ -125,37 +125,35 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 		{"all refuse, for a while", []int{0, 1, 2}, true, true},
 		{"the head's refuses, until the driver has ended", []int{0}, true, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j, mounts, marks := mounted(t, peer)
-				over := filepath.Join(marks, "over")
-				j.all(func(c *deps.Config) {
-					c.Times.Share = ceiling
-					c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
-				})
-				j.start()
-				j.allRunning(marks)
-				for _, nodeIndex := range tc.which {
-					mounts[nodeIndex].stop(tc.refuses)
-				}
-				time.Sleep(2 * peer)
-				// A worker whose peer link is healthy polls rarely.
-				j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
-				if ended := j.ended(); len(ended) > 0 {
-					t.Fatalf("these daemons have ended for want of a share: %v", ended)
-				}
-				if tc.returns {
-					for _, nodeIndex := range tc.which {
-						mounts[nodeIndex].release()
-					}
-					j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the shared file system responds to all nodes again") })
-				}
-				touch(t, over)
-				j.expect(0, 0, 0)
-				if tc.returns && j.result().Outcome != health.DriverOutcomeName {
-					t.Errorf("the result is %+v", j.result())
-				}
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j, mounts, marks := mounted(t, peer)
+			over := filepath.Join(marks, "over")
+			j.all(func(c *deps.Config) {
+				c.Times.Share = ceiling
+				c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
 			})
+			j.start()
+			j.allRunning(marks)
+			for _, nodeIndex := range tc.which {
+				mounts[nodeIndex].stop(tc.refuses)
+			}
+			time.Sleep(2 * peer)
+			// A worker whose peer link is healthy polls rarely.
+			j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
+			if ended := j.ended(); len(ended) > 0 {
+				t.Fatalf("these daemons have ended for want of a share: %v", ended)
+			}
+			if tc.returns {
+				for _, nodeIndex := range tc.which {
+					mounts[nodeIndex].release()
+				}
+				j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the shared file system responds to all nodes again") })
+			}
+			touch(t, over)
+			j.expect(0, 0, 0)
+			if tc.returns && j.result().Outcome != health.DriverOutcomeName {
+				t.Errorf("the result is %+v", j.result())
+			}
 		})
 	}
 }
@@ -178,44 +176,42 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() }, []int{76, -1, 76, 76}, "the daemon of node 1 (n1) has ended and could not record this in the run directory"},
 		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "node 1 (n1) hangs"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				var mounts []*mount
-				j := newJob(t, 4, "exec sleep 300").all(func(c *deps.Config) {
-					c.Times.Peer, c.Times.Share = peer, tc.share
-					m := new(mount)
-					mounts = append(mounts, m)
-					c.Access = asking(m.pass)
-				})
-				t.Cleanup(func() {
-					for i, m := range mounts {
-						m.release()
-						j.configs[i].Access.Meter.AwaitIdle(bounded(t))
-					}
-				})
-				j.start(1)
-				p := j.playWorker(1)
-				line := j.playLine(p, 1)
-				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				j.until("workers that have nothing left to do", func() bool {
-					for _, nodeIndex := range []int{2, 3} {
-						if !strings.Contains(j.daemonEvents(nodeIndex), `"phase":"driver"`) {
-							return false
-						}
-					}
-					return true
-				})
-				for _, m := range mounts {
-					m.stall()
-				}
-				j.until("the word of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
-				p.silence()
-				tc.lose(line)
-				j.expect(tc.codes...)
-				if said := j.said(); !strings.Contains(said, tc.says) {
-					t.Errorf("nobody says that %s:\n%s", tc.says, said)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			var mounts []*mount
+			j := newJob(t, 4, "exec sleep 300").all(func(c *deps.Config) {
+				c.Times.Peer, c.Times.Share = peer, tc.share
+				m := new(mount)
+				mounts = append(mounts, m)
+				c.Access = asking(m.pass)
+			})
+			t.Cleanup(func() {
+				for i, m := range mounts {
+					m.release()
+					j.configs[i].Access.Meter.AwaitIdle(bounded(t))
 				}
 			})
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			j.until("workers that have nothing left to do", func() bool {
+				for _, nodeIndex := range []int{2, 3} {
+					if !strings.Contains(j.daemonEvents(nodeIndex), `"phase":"driver"`) {
+						return false
+					}
+				}
+				return true
+			})
+			for _, m := range mounts {
+				m.stall()
+			}
+			j.until("the word of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
+			p.silence()
+			tc.lose(line)
+			j.expect(tc.codes...)
+			if said := j.said(); !strings.Contains(said, tc.says) {
+				t.Errorf("nobody says that %s:\n%s", tc.says, said)
+			}
 		})
 	}
 }
@@ -232,23 +228,21 @@ func TestTheReasonIsKnownDuringASilence(t *testing.T) {
 		{"at once", 0},
 		{"later", peer},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j, mounts, marks := mounted(t, peer)
-				j.all(func(c *deps.Config) { c.Times.Share = ceiling })
-				j.start()
-				j.allRunning(marks)
-				mounts[1].stall()
-				time.Sleep(3 * peer / 4)
-				j.signals[0] <- syscall.SIGTERM
-				j.until("the head's end", func() bool { _, ended := j.ended()[0]; return ended })
-				time.Sleep(tc.after)
-				mounts[1].release()
-				j.expect(143, 143, 143)
-				if strings.Contains(j.said(), unread) {
-					t.Errorf("node 1 does not know the reason: %s", j.said())
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j, mounts, marks := mounted(t, peer)
+			j.all(func(c *deps.Config) { c.Times.Share = ceiling })
+			j.start()
+			j.allRunning(marks)
+			mounts[1].stall()
+			time.Sleep(3 * peer / 4)
+			j.signals[0] <- syscall.SIGTERM
+			j.until("the head's end", func() bool { _, ended := j.ended()[0]; return ended })
+			time.Sleep(tc.after)
+			mounts[1].release()
+			j.expect(143, 143, 143)
+			if strings.Contains(j.said(), unread) {
+				t.Errorf("node 1 does not know the reason: %s", j.said())
+			}
 		})
 	}
 }

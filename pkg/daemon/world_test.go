@@ -74,29 +74,27 @@ func TestRankFails(t *testing.T) {
 		{"killed", "kill -KILL $$", 2, 137},
 		{"crashed", "kill -SEGV $$", 3, 139},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				pids := t.TempDir()
-				begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
-				j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
-				j.start().expect(everyone(tc.code, nodes)...)
-				cause := j.blames(tc.rank/perNode, health.RankFailed, tc.code)
-				if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
-					t.Errorf("the cause is %+v", cause)
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			pids := t.TempDir()
+			begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
+			j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
+			j.start().expect(everyone(tc.code, nodes)...)
+			cause := j.blames(tc.rank/perNode, health.RankFailed, tc.code)
+			if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
+				t.Errorf("the cause is %+v", cause)
+			}
+			if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
+				t.Errorf("its last lines are %q", cause.Lines)
+			}
+			for rank := range nodes * perNode {
+				pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
+				if err != nil {
+					t.Fatal(err)
 				}
-				if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
-					t.Errorf("its last lines are %q", cause.Lines)
+				if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); fakechild.Lives(number) {
+					t.Errorf("rank %d runs on", rank)
 				}
-				for rank := range nodes * perNode {
-					pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); fakechild.Lives(number) {
-						t.Errorf("rank %d runs on", rank)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -116,16 +114,14 @@ func TestTheCauseAmongRanks(t *testing.T) {
 		{"on the head's node", "touch %s; sleep 0.5; exit 7", 0, 7},
 		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // the rank beside it is the cause
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				dying := filepath.Join(t.TempDir(), "dying")
-				j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
-				j.start().expect(everyone(tc.code, 3)...)
-				cause := j.blames(tc.rank/2, health.RankFailed, tc.code)
-				if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
-					t.Errorf("the cause is %+v, of %+v", cause, cause.WorldRank)
-				}
-			})
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			dying := filepath.Join(t.TempDir(), "dying")
+			j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
+			j.start().expect(everyone(tc.code, 3)...)
+			cause := j.blames(tc.rank/2, health.RankFailed, tc.code)
+			if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
+				t.Errorf("the cause is %+v, of %+v", cause, cause.WorldRank)
+			}
 		})
 	}
 }
@@ -158,21 +154,19 @@ func TestRanksAreToldToEnd(t *testing.T) {
 		{"INT to all", func(j *job) { j.signals[0] <- syscall.SIGINT; j.signals[1] <- syscall.SIGINT }, everyone(130, 2)},
 		{"a stop", func(j *job) { j.stop() }, []int{5, 0}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
-				for rank := range 4 {
-					j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
+			for rank := range 4 {
+				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+			}
+			tc.end(j)
+			j.expect(tc.code...)
+			for rank := range 4 {
+				if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
+					t.Errorf("rank %d was not let to save its work: %v", rank, err)
 				}
-				tc.end(j)
-				j.expect(tc.code...)
-				for rank := range 4 {
-					if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
-						t.Errorf("rank %d was not let to save its work: %v", rank, err)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -262,32 +256,30 @@ func TestWhatRanksPrint(t *testing.T) {
 		{"of rank 0", console.RankZero, false, []string{"0: hello"}},
 		{"of none", console.NoRanks, false, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *deps.Config) {
-					in, err := os.CreateTemp(t.TempDir(), "")
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = in.Close() })
-					if _, err := in.WriteString("hello\n"); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := in.Seek(0, 0); err != nil {
-						t.Fatal(err)
-					}
-					c.Streams.In = in
-					c.World.Output, c.World.Tag = tc.output, tc.tag
-				})
-				j.start().expect(0, 0)
-				got := slices.Sorted(strings.Lines(j.contents(j.out)))
-				for i := range got {
-					got[i] = strings.TrimSuffix(got[i], "\n")
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *deps.Config) {
+				in, err := os.CreateTemp(t.TempDir(), "")
+				if err != nil {
+					t.Fatal(err)
 				}
-				if !slices.Equal(got, tc.want) {
-					t.Errorf("standard output is %q, not %q", got, tc.want)
+				t.Cleanup(func() { _ = in.Close() })
+				if _, err := in.WriteString("hello\n"); err != nil {
+					t.Fatal(err)
 				}
+				if _, err := in.Seek(0, 0); err != nil {
+					t.Fatal(err)
+				}
+				c.Streams.In = in
+				c.World.Output, c.World.Tag = tc.output, tc.tag
 			})
+			j.start().expect(0, 0)
+			got := slices.Sorted(strings.Lines(j.contents(j.out)))
+			for i := range got {
+				got[i] = strings.TrimSuffix(got[i], "\n")
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("standard output is %q, not %q", got, tc.want)
+			}
 		})
 	}
 }
