@@ -98,7 +98,7 @@ func (o *options) readinessConfig() (at nodecheck.Config, err error) {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
 	at.GrantedGPUs, at.GrantedBy = launcher.BatchGPUs(os.LookupEnv)
-	given := launcher.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}
+	given := launcher.Overrides{ReadFile: readLaunchFile, Ancestors: processAncestors()}
 	if id, err := launcher.IdentifyDaemon(os.LookupEnv, host, given); err == nil {
 		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}

@@ -54,7 +54,7 @@ func (b *rankCmd) becomeRank([]string) error {
 				"./app")
 	}
 	environ := os.Environ()
-	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), processAncestry)
+	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), processAncestors())
 	if err != nil {
 		return err
 	}

@@ -191,7 +191,7 @@ func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 // launchOverrides returns the values of the flags that describe the launch.
 func (o *options) launchOverrides() launcher.Overrides {
 	overrides := o.overrides
-	overrides.ReadFile, overrides.CPUs, overrides.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
+	overrides.ReadFile, overrides.CPUs, overrides.Ancestors = readLaunchFile, runtime.NumCPU(), processAncestors()
 	if o.nodeIndex >= 0 {
 		overrides.NodeIndex = &o.nodeIndex
 	}
@@ -204,8 +204,8 @@ func (o *options) launchOverrides() launcher.Overrides {
 	return overrides
 }
 
-// processAncestry returns this process and its ancestors.
-func processAncestry() (all []launcher.Ancestor) {
+// processAncestors returns this process and its ancestors.
+func processAncestors() (all []launcher.Ancestor) {
 	for pid, argv := range process.Ancestors(os.Getpid()) {
 		all = append(all, launcher.Ancestor{PID: pid, Argv: argv})
 	}

@@ -103,12 +103,13 @@ func (p *planner) claimNodes() error {
 		if !role.Placement.ClaimsNodes() {
 			continue
 		}
+		rest, err := p.checkClaims(role.Placement.Group)
+		if err != nil {
+			return err
+		}
 		count := role.Placement.Nodes
 		if count == NodesRest {
-			count = p.countUnclaimed(role.Placement.Group) - p.sumClaims(at+1, role.Placement.Group)
-		}
-		if err := p.checkClaims(role.Placement.Group); err != nil {
-			return err
+			count = rest
 		}
 		places, err := p.chooseNodes(role.Definition, count)
 		if err != nil {
@@ -123,28 +124,9 @@ func (p *planner) claimNodes() error {
 	return nil
 }
 
-// countUnclaimed returns the number of nodes of a group that no role has.
-func (p *planner) countUnclaimed(group int) (count int) {
-	for place, node := range p.Nodes {
-		if node.Group == group && !p.claimed[place] {
-			count++
-		}
-	}
-	return count
-}
-
-// sumClaims returns the number of nodes that the roles from the given one on claim by number.
-func (p *planner) sumClaims(from, group int) (sum int) {
-	for _, role := range p.Roles[from:] {
-		if role.Placement.ClaimsNodes() && role.Placement.Group == group {
-			sum += max(0, role.Placement.Nodes)
-		}
-	}
-	return sum
-}
-
-// checkClaims refuses roles that together claim more nodes than a group has.
-func (p *planner) checkClaims(group int) error {
+// checkClaims refuses roles that together claim more nodes than a group has, and otherwise returns
+// how many nodes are left for the role that claims the rest.
+func (p *planner) checkClaims(group int) (rest int, err error) {
 	total, sum := 0, 0
 	for _, node := range p.Nodes {
 		if node.Group == group {
@@ -160,6 +142,7 @@ func (p *planner) checkClaims(group int) error {
 		least, kind := place.Nodes, ""
 		if place.Nodes == NodesRest {
 			least, kind = 1, "the rest, at least "
+			rest++
 		}
 		need := fmt.Sprint(kind, least)
 		if len(parts) == 0 {
@@ -169,9 +152,9 @@ func (p *planner) checkClaims(group int) error {
 		parts = append(parts, role.Name+" "+need)
 	}
 	if sum <= total {
-		return nil
+		return rest + total - sum, nil
 	}
-	return refuseAll("%s: %d of %d%s", strings.Join(parts, ", "), sum, total, p.nameGroup(group))
+	return 0, refuseAll("%s: %d of %d%s", strings.Join(parts, ", "), sum, total, p.nameGroup(group))
 }
 
 // nameGroup returns a clause that names a group, unless there is only one.

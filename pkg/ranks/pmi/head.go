@@ -99,11 +99,16 @@ func NewHead(cfg HeadConfig) *Head {
 // operation is reported in the returned answer; the error is not nil only if the request cannot be
 // decoded.
 func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+	return answerOperation(data, func(q operation) (response, error) { return h.executeCall(ctx, node, name, q) })
+}
+
+// answerOperation decodes an operation or order, executes it, and encodes its result.
+func answerOperation(data []byte, execute func(q operation) (response, error)) ([]byte, error) {
 	var q operation
 	if err := json.Unmarshal(data, &q); err != nil {
-		return nil, fmt.Errorf("cannot decode a request of node %d: %w", node, err)
+		return nil, fmt.Errorf("cannot decode an operation of ranks: %w", err)
 	}
-	a, err := h.executeCall(ctx, node, name, q)
+	a, err := execute(q)
 	if err != nil {
 		a = response{Status: StatusOf(err), Text: err.Error()}
 	}
@@ -253,16 +258,17 @@ func (h *Head) fetchModex(ctx context.Context, q operation) ([]byte, error) {
 }
 
 func (h *Head) callNode(ctx context.Context, node int, name string, q operation) (response, error) {
-	data, err := json.Marshal(q)
-	if err != nil {
-		return response{}, err
-	}
-	return decodeResponse(h.cfg.Nodes.CallNode(ctx, node, name, data))
+	return q.request(func(data []byte) ([]byte, error) { return h.cfg.Nodes.CallNode(ctx, node, name, data) })
 }
 
-// decodeResponse decodes an answer. It returns the error that the answer contains.
-func decodeResponse(data []byte, err error) (a response, _ error) {
+// request sends the operation by a call, and decodes the answer. It returns the error that the answer
+// contains.
+func (q operation) request(call func(data []byte) ([]byte, error)) (a response, _ error) {
+	data, err := json.Marshal(q)
 	if err != nil {
+		return a, err
+	}
+	if data, err = call(data); err != nil {
 		return a, err
 	}
 	if err := json.Unmarshal(data, &a); err != nil {

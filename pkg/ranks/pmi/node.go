@@ -2,7 +2,6 @@ package pmi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,12 +58,10 @@ func NewNode(meet Transport, place int, server NodeServer) *Node {
 
 // HandleOrder executes an order of the head. It is a rendezvous.Handler.
 func (n *Node) HandleOrder(ctx context.Context, _ int, name string, data []byte) ([]byte, error) {
-	var q operation
-	if err := json.Unmarshal(data, &q); err != nil {
-		return nil, fmt.Errorf("cannot decode an order of the head: %w", err)
-	}
-	var a response
-	var err error
+	return answerOperation(data, func(q operation) (response, error) { return n.executeOrder(ctx, name, q) })
+}
+
+func (n *Node) executeOrder(ctx context.Context, name string, q operation) (a response, err error) {
 	switch name {
 	case opAdd:
 		n.transport.AddRanks(q.Job.NodeRanks())
@@ -80,10 +77,7 @@ func (n *Node) HandleOrder(ctx context.Context, _ int, name string, data []byte)
 	default:
 		err = fmt.Errorf("cannot execute %q: %w", name, NotSupported)
 	}
-	if err != nil {
-		a = response{Status: StatusOf(err), Text: err.Error()}
-	}
-	return json.Marshal(a)
+	return a, err
 }
 
 // AddJob registers a job on this node.
@@ -223,11 +217,7 @@ func (n *Node) ReportJobEnd(ctx context.Context, job string) error {
 
 // callHead requests an operation from the head and waits for the result.
 func (n *Node) callHead(ctx context.Context, name string, q operation) (response, error) {
-	data, err := json.Marshal(q)
-	if err != nil {
-		return response{}, err
-	}
-	a, err := decodeResponse(n.transport.CallHead(ctx, name, data))
+	a, err := q.request(func(data []byte) ([]byte, error) { return n.transport.CallHead(ctx, name, data) })
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(ctx))
 	}

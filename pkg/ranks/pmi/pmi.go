@@ -94,16 +94,7 @@ func (j *Job) LocalRanks(node int) (ranks []int) {
 func (j *Job) allRanks() []ProcID { return []ProcID{{Job: j.Name, Rank: AllRanks}} }
 
 // NodeCount returns the number of nodes that have ranks of the job.
-func (j *Job) NodeCount() (nodes int) {
-	seen := make(map[int]bool)
-	for _, node := range j.Nodes {
-		if !seen[node] {
-			seen[node] = true
-			nodes++
-		}
-	}
-	return nodes
-}
+func (j *Job) NodeCount() int { return len(renumberNodes(j.Nodes)) }
 
 // RunNumber returns the run-wide number of a rank; -1 if there is no such rank or j is nil.
 func (j *Job) RunNumber(rank int) int {

@@ -40,7 +40,7 @@ type PMI1Server struct {
 // NewPMI1Server returns the server of a job on a node.
 func NewPMI1Server(cfg PMI1Config) *PMI1Server {
 	s := &PMI1Server{
-		cfg: cfg, nodeCount: len(renumberNodes(cfg.Job.Nodes)),
+		cfg: cfg, nodeCount: cfg.Job.NodeCount(),
 		values: make(map[string]string), newValues: make(map[string]string), initialized: make(map[int]bool),
 	}
 	maps.Copy(s.values, cfg.Job.Preput)

@@ -8,15 +8,12 @@ import (
 	"strings"
 )
 
-// Ancestor is a process of an Ancestry.
+// Ancestor is this process or an ancestor of it. A list of them begins with this process, and has
+// those that are visible.
 type Ancestor struct {
 	PID  int
 	Argv []string // empty if it cannot be read
 }
-
-// Ancestry returns this process and its ancestors, the nearest first, as far as they are visible. A
-// nil Ancestry sees none.
-type Ancestry func() []Ancestor
 
 // starterOrigin describes how the ancestors of a process show which starter has started it. The
 // zero origin is that of a starter with unknown programs.
@@ -55,13 +52,6 @@ func (o starterOrigin) ancestorDistance(env Environment, ancestors []Ancestor) i
 		}
 	}
 	return -1
-}
-
-func (a Ancestry) visibleAncestors() []Ancestor {
-	if a == nil {
-		return nil
-	}
-	return a()
 }
 
 // withoutStep returns the environment of a process that Slurm runs in a batch script or its shell.

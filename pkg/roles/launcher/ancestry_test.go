@@ -13,17 +13,16 @@ func TestStartedAsByAncestry(t *testing.T) {
 		mpirun = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 "
 		torch  = "TORCHELASTIC_RUN_ID=none RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=old MASTER_PORT=1 "
 	)
-	seen := func(argvs ...string) Ancestry {
-		var all []Ancestor
+	seen := func(argvs ...string) (all []Ancestor) {
 		for at, argv := range argvs {
 			all = append(all, Ancestor{40 + at, strings.Fields(argv)})
 		}
-		return func() []Ancestor { return all }
+		return all
 	}
 	for _, tc := range []struct {
 		name     string
 		environ  string
-		ancestry Ancestry
+		ancestry []Ancestor
 		by       string
 		rank     int
 		says     []string // of the error
@@ -51,7 +50,7 @@ func TestStartedAsByAncestry(t *testing.T) {
 			if tc.by == "" && tc.says == nil {
 				tc.says = []string{"Open MPI's mpirun says rank 0 of 1", "srun says rank 3 of 4", "unset OMPI_COMM_WORLD_RANK, or unset SLURM_STEP_ID"}
 				if tc.ancestry != nil {
-					tc.ancestry = func() []Ancestor { return []Ancestor{{7, []string{"bringupd", "rank"}}, {1, []string{"sh"}}} }
+					tc.ancestry = []Ancestor{{7, []string{"bringupd", "rank"}}, {1, []string{"sh"}}}
 				}
 			}
 			r, err := IdentifyRank(EnvironmentOf(strings.Fields(tc.environ)), tc.ancestry)
@@ -84,18 +83,18 @@ func TestIdentifyByAncestry(t *testing.T) {
 	stepd := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.0]"}}}
 	mom := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"/opt/pbs/sbin/pbs_mom"}}}
 	for name, vars := range outer {
-		id, err := IdentifyDaemon(within(vars, step), "n2", Overrides{Ancestry: func() []Ancestor { return stepd }})
+		id, err := IdentifyDaemon(within(vars, step), "n2", Overrides{Ancestors: stepd})
 		if err != nil || id.Launcher != LauncherSlurm || id.NodeIndex != 1 || id.Size != 3 {
 			t.Errorf("%s around srun: got %+v, %v", name, id, err)
 		}
 		// A task has submitted the job, too, so the number of its step is left.
 		batch := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.batch]", "", ""}}}
-		_, err = IdentifyDaemon(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Overrides{JobID: "a", Ancestry: func() []Ancestor { return batch }})
+		_, err = IdentifyDaemon(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Overrides{JobID: "a", Ancestors: batch})
 		if name != "torchrun" && (err == nil || !strings.Contains(err.Error(), "cannot start in the batch shell of job")) {
 			t.Errorf("%s around a batch shell: got %v", name, err)
 		}
 		id, err = IdentifyDaemon(within(vars, environmentOf(t, "openpbs/task-rank1")), "n2",
-			Overrides{ReadFile: files("n1\nn2\nn3\n"), Ancestry: func() []Ancestor { return mom }})
+			Overrides{ReadFile: files("n1\nn2\nn3\n"), Ancestors: mom})
 		if err != nil || id.Launcher != LauncherPBS || id.NodeIndex != 1 || id.Size != 3 {
 			t.Errorf("%s around pbsdsh: got %+v, %v", name, id, err)
 		}
@@ -105,9 +104,7 @@ func TestIdentifyByAncestry(t *testing.T) {
 		}
 	}
 	id, err := IdentifyDaemon(within(step, change(environmentOf(t, "openmpi-5.0.11/rank0"), "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=5")), "n2",
-		Overrides{Ancestry: func() []Ancestor {
-			return []Ancestor{{41, []string{"bringupd"}}, {40, []string{"prted", "--x"}}, {39, []string{"slurmstepd: [1.0]"}}}
-		}})
+		Overrides{Ancestors: []Ancestor{{41, []string{"bringupd"}}, {40, []string{"prted", "--x"}}, {39, []string{"slurmstepd: [1.0]"}}}})
 	if err != nil || id.Launcher != LauncherOpenMPI || id.NodeIndex != 5 || id.Size != 8 {
 		t.Errorf("mpirun inside srun: got %+v, %v", id, err)
 	}

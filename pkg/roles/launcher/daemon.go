@@ -15,9 +15,8 @@ import (
 // hostname is used if the launcher provides no host name. A launch that cannot work is a
 // *LaunchError.
 func IdentifyDaemon(env Environment, hostname string, want Overrides) (Identity, error) {
-	ancestors := want.Ancestry.visibleAncestors()
-	env = env.withoutStep(ancestors)
-	by, err := likeliestLauncher(env, want, ancestors)
+	env = env.withoutStep(want.Ancestors)
+	by, err := likeliestLauncher(env, want)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -68,11 +67,11 @@ func (l *launcherSpec) identifyTask(
 		err = fmt.Errorf("%s is not set", names.nodeCount[0])
 	case err == nil && r.NodeCount > 0 && r.RankCount > r.NodeCount:
 		seen := fmt.Sprintf("the job has %d tasks on %d nodes", r.RankCount, r.NodeCount)
-		return Identity{}, l.crowdedNodeError(seen, r.NodeCount)
+		return Identity{}, crowdedNodeError(seen, l.hints.StartOn(r.NodeCount))
 	case err == nil && (r.LocalRank > 0 || r.LocalCount > 1):
 		name, value := env.firstSet(slices.Concat(names.localCount, names.localRank)...)
 		seen := fmt.Sprintf("%s=%s, rank %d of %d on %s", name, value, r.Rank, r.RankCount, hostname)
-		return Identity{}, l.crowdedNodeError(seen, 0)
+		return Identity{}, crowdedNodeError(seen, l.oneEach)
 	}
 	if err != nil {
 		return Identity{}, environmentError(l.starter.displayName, err)
@@ -143,33 +142,12 @@ func environmentError(by string, err error) error {
 	}
 }
 
-// crowdedNodeError returns the error for a daemon that is not the only one on its node. nodes is
-// the number of nodes, or 0 if it is unknown.
-func (l *launcherSpec) crowdedNodeError(seen string, nodes int) error {
-	start := l.oneEach
-	if nodes > 0 {
-		start = l.hints.StartOn(nodes)
-	}
-	return crowdedNodeError(seen, start)
-}
-
+// crowdedNodeError returns the error for a daemon that is not the only one on its node.
 func crowdedNodeError(seen, start string) error {
 	return &LaunchError{
 		Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node",
 		Fix:     "start it with: " + start + " bringupd …",
 	}
-}
-
-// errNoFileReader is the error of reading a launcher's file if no function for it was given.
-var errNoFileReader = errors.New("files are not read here")
-
-// readLauncherFile reads a file that the launcher has made, with Overrides.ReadFile.
-func (want Overrides) readLauncherFile(path string) (string, error) {
-	if want.ReadFile == nil {
-		return "", errNoFileReader
-	}
-	text, err := want.ReadFile(path)
-	return string(text), err
 }
 
 // parseHostColumn returns the first word of each line of a launcher's host file, in order.

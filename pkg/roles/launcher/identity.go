@@ -86,11 +86,10 @@ type Overrides struct {
 	// launcher's job. Slurm ignores it.
 	JobID string
 	CPUs  int // number of CPUs on which this process may run; 0 if unknown
-	// ReadFile reads a file that the launcher names, completely or not at all. If it is nil, no file
-	// is read.
+	// ReadFile reads a file that the launcher names, completely or not at all.
 	ReadFile func(path string) ([]byte, error)
-	// Ancestry determines which of several launchers has started this process.
-	Ancestry Ancestry
+	// Ancestors show which of several launchers has started this process.
+	Ancestors []Ancestor
 }
 
 // Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"encoding/hex"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,8 +31,11 @@ func FuzzIdentify(f *testing.F) {
 			vars[name] = value
 		}
 		want := Overrides{JobID: job, Local: given&4 != 0}
-		if given&8 != 0 { // a launcher's file has the same contents as the environment
-			want.ReadFile = func(string) ([]byte, error) { return []byte(text), nil }
+		want.ReadFile = func(string) ([]byte, error) {
+			if given&8 == 0 {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(text), nil // the same as the environment
 		}
 		if given&1 != 0 || want.Local {
 			want.NodeIndex = &node

@@ -223,8 +223,8 @@ func SurroundingLauncher(env Environment) Launcher {
 
 // IsReportingTask reports whether this is the task that reports errors for all tasks of a launch,
 // even of a wrong one: its launcher gives it index 0, or none.
-func IsReportingTask(env Environment, ancestry Ancestry) bool {
-	by, err := likeliestLauncher(env, Overrides{}, ancestry.visibleAncestors())
+func IsReportingTask(env Environment, ancestors []Ancestor) bool {
+	by, err := likeliestLauncher(env, Overrides{Ancestors: ancestors})
 	var rank string
 	if err == nil && by.claim(env, Overrides{}) == claimStarted {
 		rank = env.valueOf(by.traits.RankVariable)
@@ -247,9 +247,7 @@ func launcherVariables(of func(Traits) string) []string {
 // likeliestLauncher returns the launcher with the best claim to have started this process, among
 // those that its ancestors allow. It returns Slurm if none has a claim. Its error is a
 // *LaunchError.
-func likeliestLauncher(
-	env Environment, want Overrides, ancestors []Ancestor,
-) (*launcherSpec, error) {
+func likeliestLauncher(env Environment, want Overrides) (*launcherSpec, error) {
 	levels := make(map[*launcherSpec]claimLevel)
 	var claiming []*launcherSpec
 	var starters []rankStarter
@@ -260,7 +258,7 @@ func likeliestLauncher(
 	}
 	byClaim := func(a, b *launcherSpec) int { return cmp.Compare(levels[a], levels[b]) }
 	if len(claiming) > 1 && levels[slices.MaxFunc(claiming, byClaim)] != claimGiven {
-		left, err := innermostStarters(starters, env, ancestors)
+		left, err := innermostStarters(starters, env, want.Ancestors)
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func TestOutsideOfALaunch(t *testing.T) {
 func TestIsFirstByAncestry(t *testing.T) {
 	for node, want := range []bool{true, false} {
 		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", node)))
-		if got := IsReportingTask(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
+		if got := IsReportingTask(env, []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}}); got != want {
 			t.Errorf("task %d speaks: %v", node, got)
 		}
 	}

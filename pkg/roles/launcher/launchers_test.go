@@ -40,7 +40,7 @@ func TestLaunchers(t *testing.T) {
 		{files: "pals/mpiexec-", launcher: LauncherPALS, want: Overrides{JobID: "second"}, run: "1234.second"},
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{ReadFile: files("n1\nn2\nn3\n")}, run: "0", hosts: hosts},
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{JobID: "second", ReadFile: files("n1\nn2\nn3\n")}, run: "0.second", hosts: hosts},
-		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3)}, run: "0"},
+		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3), ReadFile: files("")}, run: "0"},
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3), ReadFile: files("n1\nn1\nn2\nn2\nn3\n")}, run: "0", hosts: hosts},
 		{files: "lsf-10.1/blaunch-", launcher: LauncherLSF, run: "748", hosts: hosts},
 		{files: "kubernetes-1.37/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3)}, run: "train"},
@@ -211,7 +211,7 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "a pod beyond", env: env("kubernetes-1.37/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
 		{name: "a pod of another name", env: env("kubernetes-1.37/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" does not end in -1`, "--job-id"}},
 		{name: "an index that is none", env: env("kubernetes-1.37/pod-rank1", "JOB_COMPLETION_INDEX=one"), host: "train-1", want: Overrides{Size: new(2)}, says: []string{`JOB_COMPLETION_INDEX is "one"`}},
-		{name: "a name that leads out", env: env("openpbs/task-rank1"), want: Overrides{JobID: "../x", Size: new(2)}, says: []string{"cannot name a run"}},
+		{name: "a name that leads out", env: env("openpbs/task-rank1"), want: Overrides{JobID: "../x", Size: new(2), ReadFile: files("")}, says: []string{"cannot name a run"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.host == "" {

@@ -113,11 +113,11 @@ func lsfSlots(env Environment, want Overrides) ([]string, error) {
 	if path == "" {
 		return nil, errors.New("LSB_MCPU_HOSTS, LSB_HOSTS and LSB_DJOB_HOSTFILE are not set")
 	}
-	text, err := want.readLauncherFile(path)
+	text, err := want.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("LSB_DJOB_HOSTFILE cannot be read: %v", err)
 	}
-	return parseHostColumn(text)
+	return parseHostColumn(string(text))
 }
 
 // parseLSFCounts parses "hosta 2 hostb 1".

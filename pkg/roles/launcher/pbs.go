@@ -8,9 +8,12 @@ import (
 	"time"
 )
 
-// pbsFacts are the facts about jobs of PBS.
-var pbsFacts = Facts{
-	KillDelay: 10 * time.Second, KillSetting: "kill_delay of the queue", TermIsFinal: true,
+// pbsFacts returns the facts about jobs of PBS.
+func pbsFacts(mayRelaunch bool) Facts {
+	return Facts{
+		KillDelay: 10 * time.Second, KillSetting: "kill_delay of the queue", TermIsFinal: true,
+		MayRelaunch: mayRelaunch,
+	}
 }
 
 // pbsHints are the words of PBS for a launcher that starts daemons with these commands.
@@ -54,18 +57,12 @@ var pbsLauncher = launcherSpec{
 		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM",
 		SubmitDirVariable: "PBS_O_WORKDIR",
 	},
-	facts:     relaunching(pbsFacts),
+	facts:     pbsFacts(true),
 	formatJob: bracketElement,
 	hints:     pbsLauncherHints,
 	claim:     claimPBS,
 	starter:   pbsStarter,
 	identify:  identifyPBS,
-}
-
-// relaunching returns facts about a launcher whose jobs may start again under the same name.
-func relaunching(facts Facts) Facts {
-	facts.MayRelaunch = true
-	return facts
 }
 
 // pbsStarter is the starter of a job's task manager.
@@ -81,7 +78,7 @@ var palsLauncher = launcherSpec{
 		StarterProgram: "mpiexec", RankVariable: "PALS_RANKID",
 		PrivatePrefixes: []string{"PALS_", "ALPS_"},
 	},
-	facts:     pbsFacts,
+	facts:     pbsFacts(false),
 	formatJob: bracketElement,
 	hints:     pbsHints("mpiexec -n {n} --ppn 1", "mpiexec --ppn 1 --line-buffer"),
 	oneEach:   "mpiexec --ppn 1",
@@ -147,7 +144,11 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	if err != nil {
 		return Identity{}, environmentError("PBS", err)
 	}
-	lines, err := readPBSHosts(env, want)
+	var lines []string
+	text, err := want.ReadFile(pbsNodeFile(env, want))
+	if err == nil {
+		lines, err = parseHostColumn(string(text))
+	}
 	hosts := uniqueHosts(lines)
 	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
 	if at := hostIndex(hostname, hosts); at >= 0 {
@@ -184,15 +185,6 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
 }
 
-// readPBSHosts returns the hosts in PBS_NODEFILE, one for each process slot of the job.
-func readPBSHosts(env Environment, want Overrides) ([]string, error) {
-	text, err := want.readLauncherFile(pbsNodeFile(env, want))
-	if err != nil {
-		return nil, err
-	}
-	return parseHostColumn(text)
-}
-
 // pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns
 // the path at which the MoM of every host writes the file: $PBS_HOME/aux, with PBS_HOME from PBS's
 // configuration.
@@ -202,8 +194,8 @@ func pbsNodeFile(env Environment, want Overrides) string {
 	}
 	home := env.valueOf("PBS_HOME")
 	// Without a configuration the default applies.
-	text, _ := want.readLauncherFile(cmp.Or(env.valueOf("PBS_CONF_FILE"), "/etc/pbs.conf"))
-	for line := range strings.Lines(text) {
+	text, _ := want.ReadFile(cmp.Or(env.valueOf("PBS_CONF_FILE"), "/etc/pbs.conf"))
+	for line := range strings.Lines(string(text)) {
 		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {
 			home = strings.Trim(value, `"'`)
 		}

@@ -75,8 +75,7 @@ type StartedRank struct {
 
 // IdentifyRank determines which of a launcher's processes this is, for a program that was started
 // by a launcher directly. Its error is a *LaunchError.
-func IdentifyRank(env Environment, ancestry Ancestry) (StartedRank, error) {
-	ancestors := ancestry.visibleAncestors()
+func IdentifyRank(env Environment, ancestors []Ancestor) (StartedRank, error) {
 	env = env.withoutStep(ancestors)
 	isOther := func(s rankStarter) bool { return !s.hasStarted(env) }
 	candidates := slices.DeleteFunc(slices.Clone(allStarters), isOther)

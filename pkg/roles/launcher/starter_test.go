@@ -60,7 +60,7 @@ func TestStartedAs(t *testing.T) {
 		{"a local rank below", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=-1"}, StartedRank{}, `LOCAL_RANK is "-1"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := IdentifyRank(EnvironmentOf(tc.environ), func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{programs[tc.want.LauncherTitle]}}} })
+			got, err := IdentifyRank(EnvironmentOf(tc.environ), []Ancestor{{2, nil}, {1, []string{programs[tc.want.LauncherTitle]}}})
 			if launch := (*LaunchError)(nil); tc.err != "" {
 				if !errors.As(err, &launch) || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("got %v", err)

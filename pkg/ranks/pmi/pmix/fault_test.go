@@ -142,8 +142,8 @@ func TestLibraryThatPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AddJob(t.Context(), world); err != nil || s.LibraryVersion() != "PMIx 4.9.9" {
-		t.Errorf("%v, %q", err, s.LibraryVersion())
+	if err := s.AddJob(t.Context(), world); err != nil {
+		t.Error(err)
 	}
 	long := *world
 	long.Name = strings.Repeat("x", 256)

@@ -90,7 +90,7 @@ func (f *frame) addByte(v byte)                 { *f = append(*f, v) }
 func (f *frame) addNumber(v int)                { *f = binary.BigEndian.AppendUint32(*f, uint32(v)) }
 func (f *frame) addText(v string)               { f.addNumber(len(v)); *f = append(*f, v...) }
 func (f *frame) addBytes(v []byte)              { f.addNumber(len(v)); *f = append(*f, v...) }
-func (f *frame) addStatus(err error)            { f.addNumber(int(pmixStatus(err))) }
+func (f *frame) addStatus(err error)            { f.addNumber(int(pmi.StatusOf(err))) }
 func (f *frame) addProc(p pmi.ProcID)           { f.addText(p.Job); f.addNumber(pmixRank(p.Rank)) }
 func (f *frame) addAttributes(list []attribute) { f.addNumber(len(list)); f.addAttributeItems(list) }
 
@@ -129,8 +129,6 @@ func pmixRank(rank int) int {
 	}
 	return rank
 }
-
-func pmixStatus(err error) pmi.Status { return pmi.StatusOf(err) }
 
 type attribute struct {
 	key  string

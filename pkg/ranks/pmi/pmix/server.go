@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +69,6 @@ type Server struct {
 	done       chan struct{} // closed when the child has ended
 	err        error         // set before done is closed
 
-	version      string
 	requestQuota rendezvous.Quota // limits unanswered requests
 	refusalQuota rendezvous.Quota // limits unanswered requests that are being refused
 
@@ -188,8 +186,6 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		s.Stop()
 		return nil, fmt.Errorf("cannot start a PMIx server with %s: %w", cfg.Library.Path, err)
 	}
-	s.version, _, _ = strings.Cut(string(version), " (")
-	s.version, _, _ = strings.Cut(s.version, ",")
 	cfg.Log.Debug("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
 	return s, nil
 }
@@ -205,9 +201,6 @@ func (s *Server) Err() error {
 	}
 	return s.err
 }
-
-// LibraryVersion returns the name and version of the library, such as "OpenPMIx 4.2.2".
-func (s *Server) LibraryVersion() string { return s.version }
 
 // Stop ends the child within seconds, and waits for all goroutines of the server.
 func (s *Server) Stop() {
