@@ -133,7 +133,7 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 		return err
 	case launch.InShell:
 		cfg.AloneReason = launch
-	case !launcher.IsReportingTask(os.LookupEnv, processAncestors()):
+	case !launcher.IsReportingTask(os.LookupEnv):
 		e.exitCode = codeOf(health.Launch)
 		return nil
 	default:

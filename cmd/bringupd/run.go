@@ -118,7 +118,7 @@ func (inv *invocation) planOrRun(
 // all daemons that its launcher starts. A process whose index is given by a flag prints its own.
 func (o *options) printsPlan(id launcher.Identity, err error) bool {
 	if err != nil { // the identity may be unknown
-		return o.nodeIndex >= 0 || launcher.IsReportingTask(os.LookupEnv, processAncestors())
+		return o.nodeIndex >= 0 || launcher.IsReportingTask(os.LookupEnv)
 	}
 	return o.nodeIndex >= 0 || id.NodeIndex == 0
 }

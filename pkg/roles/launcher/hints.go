@@ -69,9 +69,6 @@ func (h CommandHints) StartOn(nodes int) string {
 	return strings.ReplaceAll(h.StartOnNodes, "{n}", strconv.Itoa(nodes))
 }
 
-// nestedNameAdvice is the fix for a daemon inside its own run if the user can name runs.
-const nestedNameAdvice = "give the inner one another --job-id"
-
 // bracketElement writes the index of an element of an array in brackets: "17-4" is "17[4]".
 func bracketElement(job string) string {
 	if job, index, isElement := strings.Cut(job, "-"); isElement {

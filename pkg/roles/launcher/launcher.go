@@ -223,14 +223,8 @@ func SurroundingLauncher(env Environment) Launcher {
 
 // IsReportingTask reports whether this is the task that reports errors for all tasks of a launch,
 // even of a wrong one: its launcher gives it index 0, or none.
-func IsReportingTask(env Environment, ancestors []Ancestor) bool {
-	by, err := likeliestLauncher(env, Overrides{Ancestors: ancestors})
-	var rank string
-	if err == nil && by.claim(env, Overrides{}) == claimStarted {
-		rank = env.valueOf(by.traits.RankVariable)
-	} else {
-		_, rank = env.firstSet(launcherVariables(func(t Traits) string { return t.RankVariable })...)
-	}
+func IsReportingTask(env Environment) bool {
+	_, rank := env.firstSet(launcherVariables(func(t Traits) string { return t.RankVariable })...)
 	return rank == "" || rank == "0"
 }
 

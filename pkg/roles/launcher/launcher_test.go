@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,22 +30,11 @@ func TestOutsideOfALaunch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := EnvironmentOf(tc.environ)
-			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsReportingTask(env, nil), block: TopologyBlock(env)}
+			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsReportingTask(env), block: TopologyBlock(env)}
 			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
-	}
-}
-
-// TestIsFirstByAncestry verifies that, in a job that an mpirun has submitted, exactly one task is
-// the first.
-func TestIsFirstByAncestry(t *testing.T) {
-	for node, want := range []bool{true, false} {
-		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", node)))
-		if got := IsReportingTask(env, []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}}); got != want {
-			t.Errorf("task %d speaks: %v", node, got)
-		}
 	}
 }
 

@@ -82,9 +82,7 @@ func TestPBSNodeFile(t *testing.T) {
 		says       string
 	}{
 		{"PBS's usual place", "task-rank0", nil, map[string]string{"/var/spool/pbs/" + aux: "n1\nn2\n"}, 2, ""},
-		{"the place in the configuration", "task-rank0", nil, map[string]string{"/etc/pbs.conf": "PBS_EXEC=/opt/pbs\nPBS_HOME=/data/pbs\n", "/data/pbs/" + aux: "n1\nn2\nn3\n"}, 3, ""},
-		{"another configuration", "task-rank0", []string{"PBS_CONF_FILE=/opt/pbs.conf"}, map[string]string{"/opt/pbs.conf": " PBS_HOME=\"/d\"\n", "/d/" + aux: "n1\n"}, 1, ""},
-		{"PBS_HOME itself", "task-rank0", []string{"PBS_HOME=/h"}, map[string]string{"/etc/pbs.conf": "PBS_HOME=/data\n", "/h/" + aux: "n1\n"}, 1, ""},
+		{"PBS_HOME itself", "task-rank0", []string{"PBS_HOME=/h"}, map[string]string{"/h/" + aux: "n1\n"}, 1, ""},
 		{"an element of an array", "array-rank0", nil, map[string]string{"/var/spool/pbs/aux/32[5].pbs01": "n1\nn2\n"}, 2, ""},
 		{"no such file", "task-rank0", nil, nil, 0, "/var/spool/pbs/" + aux},
 		{"told, and elsewhere", "task-rank1", []string{"PBS_NODEFILE=/x"}, map[string]string{"/var/spool/pbs/" + aux: "n1\nn2\n"}, 0, `"/x"`},

