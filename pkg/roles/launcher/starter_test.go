@@ -1,78 +1,11 @@
 package launcher
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// TestStartedAs checks the variables that launchers set for processes that they start once per
-// rank, according to their sources and manuals.
-func TestStartedAs(t *testing.T) {
-	step := []string{
-		"SLURM_JOB_ID=17", "SLURM_STEP_ID=2", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
-		"SLURM_STEP_NUM_NODES=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_STEP_NODELIST=n[2-4]",
-	}
-	ours := func(s StartedRank) StartedRank { s.LauncherTitle = "srun"; return s }
-	inStep := ours(StartedRank{Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3, MasterHost: "n2", MasterPort: 27313})
-	split := inStep
-	split.CPUs, split.OwnGPUs = 8, true
-	// The names of the launchers' processes among the ancestors.
-	programs := map[string]string{"srun": "slurmstepd: [17.2]", "Open MPI's mpirun": "orted", "MPICH's mpiexec": "hydra_pmi_proxy", "flux run": "flux-shell", "torchrun": "torchrun"}
-	for _, tc := range []struct {
-		name    string
-		environ []string
-		want    StartedRank
-		err     string
-	}{
-		{"srun", step, inStep, ""},
-		{"srun, of a part of the node's CPUs and GPUs", append([]string{"SLURM_CPUS_ON_NODE=8", "SLURMD_TRES_BIND=gpu:per_task:1"}, step...), split, ""},
-		{"srun --mpi=pmix", append([]string{"PMIX_RANK=5", "PMIX_NAMESPACE=slurm.pmix.17.2"}, step...), inStep, ""},
-		{"srun --mpi=pmi2", append([]string{"PMI_RANK=5", "PMI_SIZE=6", "PMI_FD=9"}, step...), inStep, ""},
-		{"srun, with what a batch script has exported", append([]string{"RANK=0", "WORLD_SIZE=24"}, step...), inStep, ""},
-		{"srun --distribution=arbitrary", append([]string{"SLURM_DISTRIBUTION=arbitrary"}, step...),
-			ours(StartedRank{Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3}), ""},
-		{"an inherited number of tasks", append([]string{"SLURM_NTASKS=99"}, step...), inStep, ""},
-		{"a batch shell", []string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, StartedRank{}, "no launcher has started"},
-		{"Open MPI's mpirun in an allocation of Slurm's",
-			append([]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=3"}, step...),
-			StartedRank{LauncherTitle: "Open MPI's mpirun", Rank: 3, RankCount: 8, LocalRank: 1, LocalCount: 2, NodeIndex: -1}, ""},
-		{"the same, whose daemon srun has bound to the job's CPUs",
-			append([]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_CPUS_ON_NODE=8"}, step...),
-			StartedRank{LauncherTitle: "Open MPI's mpirun", Rank: 3, RankCount: 8, LocalRank: 1, LocalCount: 2, NodeIndex: -1, CPUs: 8}, ""},
-		{"MPICH's mpiexec in an allocation of Slurm's", append([]string{"PMI_RANK=3", "PMI_SIZE=8", "PMI_FD=9", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}, step...),
-			StartedRank{LauncherTitle: "MPICH's mpiexec", Rank: 3, RankCount: 8, LocalRank: 0, LocalCount: 2, NodeIndex: -1}, ""},
-		{"flux run within a step of Slurm's", append([]string{"FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "PMI_RANK=7", "PMI_SIZE=8"}, step...),
-			StartedRank{LauncherTitle: "flux run", Rank: 7, RankCount: 8, LocalRank: 3, NodeIndex: -1, NodeCount: 2}, ""},
-		{"torchrun within a step of Slurm's", append([]string{"TORCHELASTIC_RUN_ID=none", "RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "GROUP_WORLD_SIZE=2"}, step...),
-			StartedRank{LauncherTitle: "torchrun", Rank: 1, RankCount: 4, LocalRank: 1, LocalCount: 2, NodeIndex: 0, NodeCount: 2}, ""},
-		{"PALS", []string{"PALS_RANKID=12", "PMI_RANK=12", "PMI_SIZE=24", "PALS_LOCAL_RANKID=0", "PALS_LOCAL_SIZE=12", "PALS_NODEID=1"},
-			StartedRank{LauncherTitle: "PALS", Rank: 12, RankCount: 24, LocalRank: 0, LocalCount: 12, NodeIndex: 1}, ""},
-		{"PALS without PMI", []string{"PALS_RANKID=12"}, StartedRank{}, "PMI_SIZE is not set"},
-		{"plain variables", []string{"RANK=1", "WORLD_SIZE=2"}, StartedRank{LauncherTitle: "a launcher that sets RANK and WORLD_SIZE", Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1}, ""},
-		{"a size alone", []string{"WORLD_SIZE=2"}, StartedRank{}, "no launcher has started"},
-		{"nothing", nil, StartedRank{}, "no launcher has started"},
-		{"a rank that is none", []string{"RANK=one", "WORLD_SIZE=2"}, StartedRank{}, `RANK is "one"`},
-		{"a rank beyond", []string{"RANK=2", "WORLD_SIZE=2"}, StartedRank{}, "the rank is 2 of 2"},
-		{"a local rank beyond", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}, StartedRank{}, "the local rank is 2 of 2"},
-		{"a local rank below", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=-1"}, StartedRank{}, `LOCAL_RANK is "-1"`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := IdentifyRank(EnvironmentOf(tc.environ), []Ancestor{{2, nil}, {1, []string{programs[tc.want.LauncherTitle]}}})
-			if launch := (*LaunchError)(nil); tc.err != "" {
-				if !errors.As(err, &launch) || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("got %v", err)
-				}
-				return
-			}
-			if err != nil || got != tc.want {
-				t.Errorf("got %+v, %v; want %+v", got, err, tc.want)
-			}
-		})
-	}
-}
 
 // TestMasterPort verifies that two steps of a job, and two attempts, use different ports.
 func TestMasterPort(t *testing.T) {
