@@ -177,7 +177,10 @@ func countOf(n int, thing string) string {
 // chooseNodes returns the nodes that a role claims: the first ones that are free, or the first
 // whole segments. Nodes whose NVLink domain is unknown count as one domain.
 func (p *planner) chooseNodes(def *Definition, count int) (places []int, err error) {
-	segment := max(1, def.Placement.Segment)
+	segment, isRest := max(1, def.Placement.Segment), def.Placement.Nodes == NodesRest
+	if count%segment != 0 && !isRest {
+		return nil, def.refuse("its %s are not whole segments of %d", countNodes(count), segment)
+	}
 	var domains []string
 	free := make(map[string][]int)
 	for place, node := range p.Nodes {
@@ -197,21 +200,19 @@ func (p *planner) chooseNodes(def *Definition, count int) (places []int, err err
 		take := min(len(free[domain]), count-len(places))
 		places = append(places, free[domain][:take-take%segment]...)
 	}
-	switch isRest := def.Placement.Nodes == NodesRest; {
-	case isRest && len(places) > 0 || len(places) == count:
+	if isRest && len(places) > 0 || len(places) == count {
 		return places, nil
-	default:
-		var parts []string
-		for _, domain := range domains {
-			parts = append(parts, fmt.Sprintf("domain %q has %d free", domain, len(free[domain])))
-		}
-		need := countNodes(count)
-		if isRest {
-			need = "at least " + countNodes(segment)
-		}
-		return nil, def.refuse("it needs %s in segments of %d within NVLink domains, and %s: %d",
-			need, segment, strings.Join(parts, ", "), len(places))
 	}
+	var parts []string
+	for _, domain := range domains {
+		parts = append(parts, fmt.Sprintf("domain %q has %d free", domain, len(free[domain])))
+	}
+	need := countNodes(count)
+	if isRest {
+		need = "at least " + countNodes(segment)
+	}
+	return nil, def.refuse("it needs %s in segments of %d within NVLink domains, and %s: %d",
+		need, segment, strings.Join(parts, ", "), len(places))
 }
 
 // shareNodes determines the nodes of the roles that claim none. A role can be with one that follows

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -177,7 +178,7 @@ roles:
 - {name: ranks, nodes: all, ranks-per-node: 8, gpus: 1, primary: true, command: train}
 - {name: driver, nodes: head, primary: true, command: drive}
 `)
-	if defs[0].Timeout != roles.DefaultTimeout || defs[1].Timeout != 0 {
+	if defs[0].Timeout != 10*time.Minute || defs[1].Timeout != 0 {
 		t.Errorf("setup has %s, head %s", defs[0].Timeout, defs[1].Timeout)
 	}
 	for at, gpus := range []int{0, 0, 0, 0, 1, 0} {
@@ -213,25 +214,20 @@ func TestParseRestartWindow(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the mistakes in testdata/refusals.txt anew")
+var update = flag.Bool("update", false, "write the answers in testdata/*.txt anew")
 
-// TestRefusals compares the mistakes in each file of testdata/refusals.txt, which follow it. A role
-// alone stands for a list of it.
-func TestRefusals(t *testing.T) {
-	const path = "testdata/refusals.txt"
+// checkAnswers compares the answers to the questions in a file of testdata. Questions are separated by
+// empty lines, and each is followed by its answer, of lines that begin with ">".
+func checkAnswers(t *testing.T, path string, answer func(question string) string) {
+	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
-		file, _, _ := strings.Cut(block, "\n> ")
-		yaml := file
-		if strings.HasPrefix(yaml, "- ") {
-			yaml = "roles:\n" + file
-		}
-		_, err := parseFile([]byte(yaml))
-		got = append(got, file+"\n> "+strings.ReplaceAll(fmt.Sprint(err), "\n", "\n> "))
+		question, _, _ := strings.Cut(block, "\n> ")
+		got = append(got, question+"\n> "+strings.ReplaceAll(answer(question), "\n", "\n> "))
 	}
 	all := strings.Join(got, "\n\n") + "\n"
 	if *update {
@@ -239,8 +235,75 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(string(text), all); diff != "" {
-		t.Errorf("the mistakes are others (-update writes them):\n%s", diff)
+		t.Errorf("the answers are others (-update writes them):\n%s", diff)
 	}
+}
+
+// TestRefusals compares the mistakes in each file of testdata/refusals.txt. A role alone stands for a
+// list of it.
+func TestRefusals(t *testing.T) {
+	checkAnswers(t, "testdata/refusals.txt", func(text string) string {
+		if strings.HasPrefix(text, "- ") {
+			text = "roles:\n" + text
+		}
+		_, err := parseFile([]byte(text))
+		return fmt.Sprint(err)
+	})
+}
+
+// TestPlans compares the plan of each file of testdata/plans.txt, which follows the nodes, or why there
+// is none. Nodes are COUNTxGPUS/GROUP/DOMAIN. Each role has the command c.
+func TestPlans(t *testing.T) {
+	checkAnswers(t, "testdata/plans.txt", func(text string) string {
+		lines := strings.Split(text, "\n")
+		var nodes []roles.NodeFacts
+		for word := range strings.FieldsSeq(lines[1]) {
+			var count, gpus, group int
+			_, _ = fmt.Sscanf(word, "%dx%d/%d", &count, &gpus, &group) // a group may be missing
+			domain := append(strings.Split(word, "/"), "", "")[2]
+			for range count {
+				nodes = append(nodes, roles.NodeFacts{
+					Host: fmt.Sprint("n", len(nodes)), GPUs: gpus, Group: group, Domain: domain, FirstPort: 20000,
+				})
+			}
+		}
+		text = strings.ReplaceAll(strings.Join(lines[2:], "\n"), "- {", "- {command: c, ")
+		defs := mustParse(t, "roles:\n"+text)
+		plan, err := roles.MakePlan(defs, nodes)
+		if err != nil {
+			return err.Error()
+		}
+		again, _ := roles.MakePlan(defs, nodes)
+		if diff := cmp.Diff(plan, again); diff != "" {
+			t.Errorf("%s\nanother plan:\n%s", text, diff)
+		}
+		return describePlan(plan)
+	})
+}
+
+// describePlan returns the nodes of each role and the processes of its instances, as host/local:GPUs.
+func describePlan(plan *roles.Plan) string {
+	var lines []string
+	for _, role := range plan.Roles {
+		line := textutil.FormatIndices(role.Name+" on node", role.Nodes) + ":"
+		for _, instance := range role.Instances {
+			for at, process := range instance.Processes {
+				separator := "; "
+				if at > 0 {
+					separator = ", "
+				}
+				line += fmt.Sprintf("%s%s/%d", separator, plan.Nodes[process.Place].Host, process.Local)
+				if len(process.GPUs) > 0 {
+					line += ":" + textutil.FormatRanges(process.GPUs)
+				}
+			}
+		}
+		lines = append(lines, strings.Replace(line, ":;", ":", 1))
+	}
+	if idle := plan.IdleNodes(); idle != nil {
+		lines = append(lines, "idle: "+textutil.FormatIndices("node", idle))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestParseSpares(t *testing.T) {
