@@ -17,7 +17,8 @@ func TestCommandOf(t *testing.T) {
 		{"a cluster alone", Program{Framework: "ray"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if leader, follower := tc.program.CommandOf(0), tc.program.CommandOf(1); leader != tc.leader || follower != tc.follower {
+			if leader, follower := tc.program.CommandOf(0),
+				tc.program.CommandOf(1); leader != tc.leader || follower != tc.follower {
 				t.Errorf("got %q and %q, want %q and %q", leader, follower, tc.leader, tc.follower)
 			}
 		})
@@ -55,7 +56,8 @@ func TestClusterRoles(t *testing.T) {
 		return Definition{Name: name, After: after, Program: Program{Framework: framework}}
 	}
 	defs := []Definition{
-		cluster("a", "ray"), cluster("b", "ray", "a"), cluster("c", "dask"), cluster("d", "", "a", "c", "e"), cluster("e", ""),
+		cluster("a", "ray"), cluster("b", "ray", "a"), cluster("c", "dask"),
+		cluster("d", "", "a", "c", "e"), cluster("e", ""),
 		{Name: "f", Placement: Placement{With: []string{"b", "a"}}, After: []string{"a"}},
 	}
 	for _, tc := range []struct {
@@ -63,7 +65,8 @@ func TestClusterRoles(t *testing.T) {
 		framework string
 		want      []string
 	}{
-		{0, "ray", nil}, {1, "ray", nil}, {3, "ray", []string{"a"}}, {3, "dask", []string{"c"}}, {3, "", nil}, {4, "ray", nil}, {5, "ray", []string{"a", "b"}},
+		{0, "ray", nil}, {1, "ray", nil}, {3, "ray", []string{"a"}}, {3, "dask", []string{"c"}},
+		{3, "", nil}, {4, "ray", nil}, {5, "ray", []string{"a", "b"}},
 	} {
 		if got := ClusterRoles(defs, defs[tc.role], tc.framework); !slices.Equal(got, tc.want) {
 			t.Errorf("%s of %s: got %v, want %v", tc.framework, defs[tc.role].Name, got, tc.want)

@@ -11,8 +11,10 @@ func planOfEffects(t *testing.T, restarts, run int) *Plan {
 	policy := RestartPolicy{Max: restarts, Window: time.Hour, MinBackoff: time.Second, MaxBackoff: time.Minute}
 	all := Requirement{QuorumAll, QuorumAll}
 	plan, err := MakePlan([]Definition{
-		{Name: "server", Placement: Placement{Nodes: NodesAll, InstancesPerNode: 2}, Restarts: policy, Required: Requirement{QuorumAll, Quorum(run)}},
-		{Name: "world", Placement: Placement{Nodes: NodesAll, NodesPerInstance: NodesAll, RanksPerNode: 2}, Primary: true, Restarts: RestartPolicy{Window: time.Hour}, Required: all},
+		{Name: "server", Placement: Placement{Nodes: NodesAll, InstancesPerNode: 2},
+			Restarts: policy, Required: Requirement{QuorumAll, Quorum(run)}},
+		{Name: "world", Placement: Placement{Nodes: NodesAll, NodesPerInstance: NodesAll,
+			RanksPerNode: 2}, Primary: true, Restarts: RestartPolicy{Window: time.Hour}, Required: all},
 		{Name: "setup", Placement: Placement{Nodes: NodesAll}, Oneshot: true, Restarts: policy, Required: all},
 	}, []NodeFacts{{Host: "a"}, {Host: "b"}, {Host: "c"}})
 	if err != nil {
@@ -41,7 +43,8 @@ func TestExitEffect(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			role := planOfEffects(t, tc.restarts, tc.run).FindRole(tc.role)
 			e := ExitEffect(role, &role.Instances[tc.index])
-			if e.Action != tc.action || e.Restarts != tc.count || e.Pause != tc.pause || e.EndsRun != tc.ends || e.Left() != len(role.Instances)-1 {
+			if e.Action != tc.action || e.Restarts != tc.count || e.Pause != tc.pause ||
+				e.EndsRun != tc.ends || e.Left() != len(role.Instances)-1 {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -64,10 +67,12 @@ func TestLossEffects(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			effects := planOfEffects(t, tc.restarts, tc.run).LossEffects(1, tc.hasSpare)
 			servers, world, setup := effects[0], effects[1], effects[2]
-			if servers.Action != tc.action || servers.EndsRun != tc.ends || servers.Left() != 4 || servers.Instances[0].Index != 2 || servers.Instances[1].Index != 3 {
+			if servers.Action != tc.action || servers.EndsRun != tc.ends || servers.Left() != 4 ||
+				servers.Instances[0].Index != 2 || servers.Instances[1].Index != 3 {
 				t.Errorf("the servers: %+v", servers)
 			}
-			if world.Action != ActionLose || !world.EndsRun || len(world.Instances) != 1 || len(setup.Instances) != 0 || setup.EndsRun {
+			if world.Action != ActionLose || !world.EndsRun || len(world.Instances) != 1 ||
+				len(setup.Instances) != 0 || setup.EndsRun {
 				t.Errorf("the world: %+v, setup: %+v", world, setup)
 			}
 		})

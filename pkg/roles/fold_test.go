@@ -1,8 +1,12 @@
 package roles_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -27,96 +31,104 @@ func evidence(nodes, restarts int, marks ...record.InstanceMark) roles.Evidence 
 	return e
 }
 
+// parseMarks reads marks of the form NODE.GENERATION.STATE or NODE.GENERATION.STATE.CHANGE.
+func parseMarks(text string) (marks []record.InstanceMark) {
+	for word := range strings.FieldsSeq(text) {
+		parts := append(strings.Split(word, "."), "0")
+		node, _ := strconv.Atoi(parts[0])
+		generation, _ := strconv.Atoi(parts[1])
+		change, _ := strconv.Atoi(parts[3])
+		marks = append(marks, mark(node, generation, record.InstanceState(parts[2]), change))
+	}
+	return marks
+}
+
 func TestFold(t *testing.T) {
-	ready, unready, exited, done, stopped := record.InstanceReady, record.InstanceUnready, record.InstanceExited, record.InstanceDone, record.InstanceStopped
-	type want struct {
-		status     roles.InstanceStatus
-		generation int
-		gone       bool
+	exit := func(generation int, restarts bool) func(*roles.Evidence) {
+		return func(e *roles.Evidence) {
+			e.Exit, e.ExitGeneration = &record.InstanceExit{WillRestart: restarts}, generation
+		}
 	}
-	exit := func(e roles.Evidence, generation int, restarts bool) roles.Evidence {
-		e.Exit, e.ExitGeneration = &record.InstanceExit{WillRestart: restarts}, generation
-		return e
-	}
-	change := func(e roles.Evidence, with func(*roles.Evidence)) roles.Evidence {
-		with(&e)
-		return e
-	}
-	for name, tc := range map[string]struct {
-		evidence roles.Evidence
-		want     want
+	for _, tc := range []struct {
+		name            string
+		nodes, restarts int
+		marks           string
+		change          func(*roles.Evidence)
+		want            string // status, generation, and whether it is gone
 	}{
-		"nothing is known": {evidence(1, 0), want{roles.StatusStarting, 0, false}},
-		"its role waits":   {change(evidence(1, 0), func(e *roles.Evidence) { e.Started = false }), want{roles.StatusWaiting, 0, false}},
-		"ready":            {evidence(1, 0, mark(0, 0, ready, 0)), want{roles.StatusReady, 0, false}},
-		"its head's service is up": {
-			evidence(1, 0, mark(0, 0, record.InstanceHead, 0)), want{roles.StatusStarting, 0, false},
+		{"nothing is known", 1, 0, "", nil, "starting 0"},
+		{"its role waits", 1, 0, "", func(e *roles.Evidence) { e.Started = false }, "waiting 0"},
+		{"ready", 1, 0, "0.0.ready", nil, "ready 0"},
+		{"its head's service is up", 1, 0, "0.0.head", nil, "starting 0"},
+		{"ready after its head's service", 1, 0, "0.0.head 0.0.ready", nil, "ready 0"},
+		{"ready before the mark of its head's service", 1, 0, "0.0.ready 0.0.head", nil, "ready 0"},
+		{"one of two is ready", 2, 0, "0.0.ready", nil, "starting 0"},
+		{"unready", 1, 0, "0.0.ready 0.0.unready.1", nil, "unready 0"},
+		{"ready again", 1, 0, "0.0.ready.2 0.0.ready 0.0.unready.1", nil, "ready 0"},
+		{"done after a change", 1, 0, "0.0.unready.1 0.0.done", nil, "done 0 gone"},
+		{"stopped after a change", 1, 0, "0.0.unready.3 0.0.stopped", nil, "stopped 0 gone"},
+		{"exited after a change", 1, 0, "0.0.unready.1 0.0.exited", nil, "lost 0 gone"},
+		{"its node may restart it", 1, 1, "0.0.exited", nil, "restarting 0"},
+		{"its node restarts it", 1, 1, "0.0.exited", exit(0, true), "restarting 0"},
+		{"its node gives it up", 1, 1, "0.0.exited", exit(0, false), "lost 0 gone"},
+		{"an older exit says nothing of a newer one", 1, 1, "0.1.exited", exit(0, false), "restarting 1"},
+		{"started again by its node", 1, 1, "0.0.exited 0.1.ready", exit(0, true), "ready 1"},
+		{"a late mark of an earlier generation", 1, 1, "0.1.ready 0.0.exited", nil, "ready 1"},
+		{"the marks of the restart are lost", 1, 1, "0.0.ready 0.2.unready.1", nil, "unready 2"},
+		{"one of two has exited", 2, 1, "0.0.exited 1.0.ready", nil, "restarting 0"},
+		{"the other has stopped", 2, 1, "0.0.exited 1.0.stopped", nil, "restarting 0 gone"},
+		{"the other is unready meanwhile", 2, 1, "0.0.exited 1.0.unready.1", nil, "restarting 0"},
+		{"one is ready, and one done", 2, 0, "0.0.ready 1.0.done", nil, "ready 0"},
+		{"the other is done", 2, 1, "0.0.exited 1.0.done", nil, "restarting 0 gone"},
+		{"both are done", 2, 1, "0.0.done 1.0.done", nil, "done 0 gone"},
+		{
+			"the head has started it again", 2, 1, "0.0.exited 1.0.stopped",
+			func(e *roles.Evidence) { e.Generation, e.FailedBefore = 1, 1 }, "starting 1",
 		},
-		"ready after its head's service": {
-			evidence(1, 0, mark(0, 0, record.InstanceHead, 0), mark(0, 0, ready, 0)), want{roles.StatusReady, 0, false},
+		{
+			"given up while the other runs", 2, 1, "0.0.exited 1.0.ready",
+			func(e *roles.Evidence) { e.GivenUp = true }, "lost 0",
 		},
-		"ready before the mark of its head's service": {
-			evidence(1, 0, mark(0, 0, ready, 0), mark(0, 0, record.InstanceHead, 0)), want{roles.StatusReady, 0, false},
+		{
+			"a node is lost", 2, 1, "0.0.ready 1.0.ready",
+			func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{1}, 1 }, "restarting 0",
 		},
-		"one of two is ready":                       {evidence(2, 0, mark(0, 0, ready, 0)), want{roles.StatusStarting, 0, false}},
-		"unready":                                   {evidence(1, 0, mark(0, 0, ready, 0), mark(0, 0, unready, 1)), want{roles.StatusUnready, 0, false}},
-		"ready again":                               {evidence(1, 0, mark(0, 0, ready, 2), mark(0, 0, ready, 0), mark(0, 0, unready, 1)), want{roles.StatusReady, 0, false}},
-		"done after a change":                       {evidence(1, 0, mark(0, 0, unready, 1), mark(0, 0, done, 0)), want{roles.StatusDone, 0, true}},
-		"stopped after a change":                    {evidence(1, 0, mark(0, 0, unready, 3), mark(0, 0, stopped, 0)), want{roles.StatusStopped, 0, true}},
-		"exited after a change":                     {evidence(1, 0, mark(0, 0, unready, 1), mark(0, 0, exited, 0)), want{roles.StatusLost, 0, true}},
-		"its node may restart it":                   {evidence(1, 1, mark(0, 0, exited, 0)), want{roles.StatusRestarting, 0, false}},
-		"its node restarts it":                      {exit(evidence(1, 1, mark(0, 0, exited, 0)), 0, true), want{roles.StatusRestarting, 0, false}},
-		"its node gives it up":                      {exit(evidence(1, 1, mark(0, 0, exited, 0)), 0, false), want{roles.StatusLost, 0, true}},
-		"an older exit says nothing of a newer one": {exit(evidence(1, 1, mark(0, 1, exited, 0)), 0, false), want{roles.StatusRestarting, 1, false}},
-		"started again by its node":                 {exit(evidence(1, 1, mark(0, 0, exited, 0), mark(0, 1, ready, 0)), 0, true), want{roles.StatusReady, 1, false}},
-		"a late mark of an earlier generation":      {evidence(1, 1, mark(0, 1, ready, 0), mark(0, 0, exited, 0)), want{roles.StatusReady, 1, false}},
-		"the marks of the restart are lost":         {evidence(1, 1, mark(0, 0, ready, 0), mark(0, 2, unready, 1)), want{roles.StatusUnready, 2, false}},
-		"one of two has exited":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, ready, 0)), want{roles.StatusRestarting, 0, false}},
-		"the other has stopped":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, stopped, 0)), want{roles.StatusRestarting, 0, true}},
-		"the other is unready meanwhile":            {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, unready, 1)), want{roles.StatusRestarting, 0, false}},
-		"one is ready, and one done":                {evidence(2, 0, mark(0, 0, ready, 0), mark(1, 0, done, 0)), want{roles.StatusReady, 0, false}},
-		"the other is done":                         {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, done, 0)), want{roles.StatusRestarting, 0, true}},
-		"both are done":                             {evidence(2, 1, mark(0, 0, done, 0), mark(1, 0, done, 0)), want{roles.StatusDone, 0, true}},
-		"the head has started it again": {
-			change(evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, stopped, 0)), func(e *roles.Evidence) { e.Generation, e.FailedBefore = 1, 1 }),
-			want{roles.StatusStarting, 1, false},
+		{
+			"both nodes are lost", 2, 1, "0.0.ready",
+			func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{0, 1}, 1 }, "restarting 0 gone",
 		},
-		"given up while the other runs": {
-			change(evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, ready, 0)), func(e *roles.Evidence) { e.GivenUp = true }),
-			want{roles.StatusLost, 0, false},
+		{
+			"its only node is lost, and starts nothing", 1, 1, "0.0.ready",
+			func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{0}, 1 }, "restarting 0 gone",
 		},
-		"a node is lost": {
-			change(evidence(2, 1, mark(0, 0, ready, 0), mark(1, 0, ready, 0)), func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{1}, 1 }),
-			want{roles.StatusRestarting, 0, false},
+		{
+			"a lost node whose part was done", 2, 0, "0.0.done 1.0.done",
+			func(e *roles.Evidence) { e.LostNodes = []int{1} }, "done 0 gone",
 		},
-		"both nodes are lost": {
-			change(evidence(2, 1, mark(0, 0, ready, 0)), func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{0, 1}, 1 }),
-			want{roles.StatusRestarting, 0, true},
+		{
+			"a spare has taken the place, and the others have stopped", 2, 1, "0.0.stopped 1.0.stopped",
+			func(e *roles.Evidence) { e.FailedBefore = 1 }, "restarting 0 gone",
 		},
-		"its only node is lost, and starts nothing": {
-			change(evidence(1, 1, mark(0, 0, ready, 0)), func(e *roles.Evidence) { e.LostNodes, e.FailedBefore = []int{0}, 1 }),
-			want{roles.StatusRestarting, 0, true},
+		{
+			"the end of the run, without marks", 1, 1, "0.0.ready",
+			func(e *roles.Evidence) { e.RunEnded = true }, "stopped 0",
 		},
-		"a lost node whose part was done": {
-			change(evidence(2, 0, mark(0, 0, done, 0), mark(1, 0, done, 0)), func(e *roles.Evidence) { e.LostNodes = []int{1} }),
-			want{roles.StatusDone, 0, true},
-		},
-		"a spare has taken the place, and the others have stopped": {
-			change(evidence(2, 1, mark(0, 0, stopped, 0), mark(1, 0, stopped, 0)), func(e *roles.Evidence) { e.FailedBefore = 1 }),
-			want{roles.StatusRestarting, 0, true},
-		},
-		"the end of the run, without marks": {
-			change(evidence(1, 1, mark(0, 0, ready, 0)), func(e *roles.Evidence) { e.RunEnded = true }),
-			want{roles.StatusStopped, 0, false},
-		},
-		"the end of the run during a restart": {
-			change(evidence(1, 1, mark(0, 0, exited, 0)), func(e *roles.Evidence) { e.RunEnded = true }),
-			want{roles.StatusStopped, 0, true},
+		{
+			"the end of the run during a restart", 1, 1, "0.0.exited",
+			func(e *roles.Evidence) { e.RunEnded = true }, "stopped 0 gone",
 		},
 	} {
-		got := roles.Fold(tc.evidence)
-		if got := (want{got.Status, got.Generation, got.IsGone}); got != tc.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		e := evidence(tc.nodes, tc.restarts, parseMarks(tc.marks)...)
+		if tc.change != nil {
+			tc.change(&e)
+		}
+		state := roles.Fold(e)
+		got := fmt.Sprint(state.Status, " ", state.Generation)
+		if state.IsGone {
+			got += " gone"
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }
@@ -125,7 +137,10 @@ func TestFold(t *testing.T) {
 // often each was seen, and that no mark changes the state after the end of its generation.
 func TestFoldIgnoresOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(46, 1))
-	states := []record.InstanceState{record.InstanceReady, record.InstanceUnready, record.InstanceReady, record.InstanceExited, record.InstanceDone, record.InstanceStopped}
+	states := []record.InstanceState{
+		record.InstanceReady, record.InstanceUnready, record.InstanceReady,
+		record.InstanceExited, record.InstanceDone, record.InstanceStopped,
+	}
 	for range 2000 {
 		nodes := 1 + rng.IntN(3)
 		var marks []record.InstanceMark
@@ -141,7 +156,8 @@ func TestFoldIgnoresOrder(t *testing.T) {
 		again := slices.Concat(marks, marks[:rng.IntN(len(marks)+1)])
 		rng.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 		second := roles.Fold(evidence(nodes, 1, again...))
-		if first.Status != second.Status || first.Generation != second.Generation || first.IsGone != second.IsGone || first.WasReady != second.WasReady {
+		first.Running, second.Running, first.Unknown, second.Unknown = nil, nil, nil, nil
+		if !reflect.DeepEqual(first, second) {
 			t.Fatalf("%v: %+v\n%v: %+v", marks, first, again, second)
 		}
 	}
@@ -195,22 +211,26 @@ func TestCount(t *testing.T) {
 // and whether it has ended, if it is primary.
 func TestRequirements(t *testing.T) {
 	const all = roles.QuorumAll
+	type (
+		need  = roles.Requirement
+		count = roles.Count
+	)
 	for name, tc := range map[string]struct {
 		oneshot           bool
-		need              roles.Requirement
-		count             roles.Count
+		need              need
+		count             count
 		isSatisfied, over bool
 	}{
-		"all are ready":             {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 3}, true, false},
-		"one is not ready":          {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 2}, false, false},
-		"enough are ready":          {false, roles.Requirement{Start: 2, Run: 1}, roles.Count{Ready: 2}, true, false},
-		"the others have ended":     {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 1, Done: 2}, true, false},
-		"all have ended":            {false, roles.Requirement{Start: all, Run: all}, roles.Count{Done: 3}, true, true},
-		"enough have ended":         {false, roles.Requirement{Start: all, Run: 2}, roles.Count{Done: 2, Lost: 1}, false, true},
-		"too few have ended":        {false, roles.Requirement{Start: 1, Run: 2}, roles.Count{Done: 1, Lost: 2}, true, false},
-		"one runs, and one is lost": {false, roles.Requirement{Start: 1, Run: 1}, roles.Count{Ready: 1, Done: 1, Lost: 1}, true, false},
-		"a oneshot role runs":       {true, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 1, Done: 2}, false, false},
-		"a oneshot role has ended":  {true, roles.Requirement{Start: all, Run: all}, roles.Count{Done: 3}, true, true},
+		"all are ready":             {false, need{Start: all, Run: all}, count{Ready: 3}, true, false},
+		"one is not ready":          {false, need{Start: all, Run: all}, count{Ready: 2}, false, false},
+		"enough are ready":          {false, need{Start: 2, Run: 1}, count{Ready: 2}, true, false},
+		"the others have ended":     {false, need{Start: all, Run: all}, count{Ready: 1, Done: 2}, true, false},
+		"all have ended":            {false, need{Start: all, Run: all}, count{Done: 3}, true, true},
+		"enough have ended":         {false, need{Start: all, Run: 2}, count{Done: 2, Lost: 1}, false, true},
+		"too few have ended":        {false, need{Start: 1, Run: 2}, count{Done: 1, Lost: 2}, true, false},
+		"one runs, and one is lost": {false, need{Start: 1, Run: 1}, count{Ready: 1, Done: 1, Lost: 1}, true, false},
+		"a oneshot role runs":       {true, need{Start: all, Run: all}, count{Ready: 1, Done: 2}, false, false},
+		"a oneshot role has ended":  {true, need{Start: all, Run: all}, count{Done: 3}, true, true},
 	} {
 		role := &roles.RolePlan{
 			Definition: &roles.Definition{Oneshot: tc.oneshot, Required: tc.need},

@@ -29,7 +29,8 @@ func TestLevels(t *testing.T) {
 		{
 			name: "servers, router, clients",
 			defs: []Definition{
-				primary("bench", "nginx"), named("etcd"), named("nats"), named("prefill", "etcd", "nats"), named("decode", "etcd", "nats"),
+				primary("bench", "nginx"), named("etcd"), named("nats"),
+				named("prefill", "etcd", "nats"), named("decode", "etcd", "nats"),
 				named("frontend", "prefill", "decode"), named("nginx", "frontend"), named("watch"),
 			},
 			start: [][]string{{"etcd", "nats", "watch"}, {"prefill", "decode"}, {"frontend"}, {"nginx"}, {"bench"}},
@@ -76,8 +77,10 @@ func TestFindCycle(t *testing.T) {
 	}{
 		{"none", []Definition{named("a", "b"), named("b", "c", "none"), named("c")}, nil},
 		{"one role", []Definition{named("a"), named("b", "b")}, []string{"b"}},
-		{"beside a role without one", []Definition{named("a", "x", "b"), named("x"), named("b", "a")}, []string{"a", "b"}},
-		{"three roles", []Definition{named("x", "a"), named("a", "b"), named("b", "c"), named("c", "a")}, []string{"a", "b", "c"}},
+		{"beside a role without one", []Definition{named("a", "x", "b"), named("x"),
+			named("b", "a")}, []string{"a", "b"}},
+		{"three roles", []Definition{named("x", "a"), named("a", "b"), named("b", "c"),
+			named("c", "a")}, []string{"a", "b", "c"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := FindCycle(tc.defs, func(d Definition) []string { return d.After }); !slices.Equal(got, tc.want) {

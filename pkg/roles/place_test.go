@@ -10,7 +10,8 @@ import (
 // makeNodes returns nodes n0, n1, … with GPUs and a block of ports.
 func makeNodes(count, gpus int) (nodes []NodeFacts) {
 	for i := range count {
-		nodes = append(nodes, NodeFacts{Host: fmt.Sprint("n", i), Address: fmt.Sprint("10.0.0.", i), GPUs: gpus, FirstPort: 20000})
+		nodes = append(nodes, NodeFacts{Host: fmt.Sprint("n", i), Address: fmt.Sprint("10.0.0.", i),
+			GPUs: gpus, FirstPort: 20000})
 	}
 	return nodes
 }
@@ -69,10 +70,12 @@ func TestPlanPorts(t *testing.T) {
 	var got []string
 	for _, role := range plan.Roles {
 		for _, instance := range role.Instances {
-			got = append(got, fmt.Sprintf("%s%d%v", role.Name, instance.Processes[0].Place, instance.Processes[0].Ports))
+			got = append(got, fmt.Sprintf("%s%d%v", role.Name, instance.Processes[0].Place,
+				instance.Processes[0].Ports))
 		}
 	}
-	want := []string{"a0[20000 20001]", "a0[20004 20007]", "a1[20000 20001]", "a1[20004 20005]", "b0[20006]", "c0[20010 9000]", "c1[20008 9000]", "d0[]", "d1[]"}
+	want := []string{"a0[20000 20001]", "a0[20004 20007]", "a1[20000 20001]", "a1[20004 20005]",
+		"b0[20006]", "c0[20010 9000]", "c1[20008 9000]", "d0[]", "d1[]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
@@ -82,12 +85,15 @@ func TestPlanPorts(t *testing.T) {
 func TestPlanBusyPorts(t *testing.T) {
 	nodes := makeNodes(1, 0)
 	nodes[0].BusyPorts = []int{20000, 20002}
-	def := withPorts(placed("a", Placement{Nodes: 1, InstancesPerNode: 2}), PortRequest{Name: "one", Count: 1}, PortRequest{Name: "two", Count: 2})
+	def := withPorts(placed("a", Placement{Nodes: 1, InstancesPerNode: 2}),
+		PortRequest{Name: "one", Count: 1}, PortRequest{Name: "two", Count: 2})
 	plan, err := MakePlan([]Definition{def}, nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, second := plan.Roles[0].Instances[0].Processes[0].Ports, plan.Roles[0].Instances[1].Processes[0].Ports; !slices.Equal(first, []int{20001, 20003}) || !slices.Equal(second, []int{20005, 20006}) {
+	if first, second := plan.Roles[0].Instances[0].Processes[0].Ports,
+		plan.Roles[0].Instances[1].Processes[0].Ports; !slices.Equal(first, []int{20001, 20003}) ||
+		!slices.Equal(second, []int{20005, 20006}) {
 		t.Errorf("got %v and %v", first, second)
 	}
 	for port := 20008; port < 20000+BlockSize; port++ {
@@ -97,18 +103,21 @@ func TestPlanBusyPorts(t *testing.T) {
 		t.Errorf("the free ports are exactly enough: %v", err)
 	}
 	nodes[0].BusyPorts = append(nodes[0].BusyPorts, 20001)
-	if _, err := MakePlan([]Definition{def}, nodes); err == nil || !strings.Contains(err.Error(), "node n0 has 5 free ports for its processes: a needs 2 x 3: 6 of 5") {
+	if _, err := MakePlan([]Definition{def}, nodes); err == nil ||
+		!strings.Contains(err.Error(), "node n0 has 5 free ports for its processes: a needs 2 x 3: 6 of 5") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestFindInstance(t *testing.T) {
-	plan, err := MakePlan([]Definition{placed("a", Placement{Nodes: 2}), placed("b", Placement{Nodes: 1, InstancesPerNode: 3})}, makeNodes(3, 0))
+	plan, err := MakePlan([]Definition{placed("a", Placement{Nodes: 2}),
+		placed("b", Placement{Nodes: 1, InstancesPerNode: 3})}, makeNodes(3, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for number, want := range []string{"a.0", "a.1", "b.0", "b.1", "b.2"} {
-		if role, instance := plan.FindInstance(number); role == nil || fmt.Sprintf("%s.%d", role.Name, instance.Index) != want {
+		if role, instance := plan.FindInstance(number); role == nil ||
+			fmt.Sprintf("%s.%d", role.Name, instance.Index) != want {
 			t.Errorf("got %v %v for %d, want %s", role, instance, number, want)
 		}
 	}

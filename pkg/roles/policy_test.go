@@ -6,7 +6,8 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	server := Definition{Restarts: RestartPolicy{Max: 2, Window: 10 * time.Minute, MinBackoff: time.Second, MaxBackoff: 3 * time.Second}}
+	server := Definition{Restarts: RestartPolicy{Max: 2, Window: 10 * time.Minute,
+		MinBackoff: time.Second, MaxBackoff: 3 * time.Second}}
 	fixed, oneshot, primary := server, server, server
 	fixed.Restarts.Max = 0
 	oneshot.Oneshot, primary.Primary = true, true
@@ -15,12 +16,13 @@ func TestDecide(t *testing.T) {
 		exit Exit
 		want Action
 	}{
-		"a server that was ready":                {&server, Exit{Code: 1, WasReady: true}, ActionRestart},
-		"a server that ends with 0":              {&server, Exit{WasReady: true}, ActionRestart},
-		"a server that was never ready":          {&server, Exit{Code: 1}, ActionLose},
-		"a server that ends with 0 before that":  {&server, Exit{}, ActionLose},
-		"a server without restarts":              {&fixed, Exit{Code: 137, WasReady: true}, ActionLose},
-		"a program that does not exist":          {&server, Exit{Code: 127, CannotExecute: true, WasReady: true}, ActionLose},
+		"a server that was ready":               {&server, Exit{Code: 1, WasReady: true}, ActionRestart},
+		"a server that ends with 0":             {&server, Exit{WasReady: true}, ActionRestart},
+		"a server that was never ready":         {&server, Exit{Code: 1}, ActionLose},
+		"a server that ends with 0 before that": {&server, Exit{}, ActionLose},
+		"a server without restarts":             {&fixed, Exit{Code: 137, WasReady: true}, ActionLose},
+		"a program that does not exist": {&server,
+			Exit{Code: 127, CannotExecute: true, WasReady: true}, ActionLose},
 		"a oneshot that succeeds":                {&oneshot, Exit{}, ActionDone},
 		"a oneshot that fails":                   {&oneshot, Exit{Code: 2}, ActionRestart},
 		"a primary that succeeds":                {&primary, Exit{WasReady: true}, ActionDone},
@@ -37,7 +39,8 @@ func TestDecide(t *testing.T) {
 // TestBudget verifies that restarts are counted within the window, and that the pause doubles and
 // begins anew.
 func TestBudget(t *testing.T) {
-	d := Definition{Restarts: RestartPolicy{Max: 3, Window: time.Minute, MinBackoff: time.Second, MaxBackoff: 3 * time.Second}}
+	d := Definition{Restarts: RestartPolicy{Max: 3, Window: time.Minute, MinBackoff: time.Second,
+		MaxBackoff: 3 * time.Second}}
 	begin, budget := time.Now(), new(RestartBudget)
 	for i, step := range []struct {
 		after  time.Duration
@@ -59,7 +62,8 @@ func TestBudget(t *testing.T) {
 }
 
 func TestLacksInstances(t *testing.T) {
-	role := &RolePlan{Definition: &Definition{Required: Requirement{Start: QuorumAll, Run: 6}}, Instances: make([]Instance, 8)}
+	role := &RolePlan{Definition: &Definition{Required: Requirement{Start: QuorumAll, Run: 6}},
+		Instances: make([]Instance, 8)}
 	for _, tc := range []struct {
 		lost    int
 		started bool
@@ -72,7 +76,8 @@ func TestLacksInstances(t *testing.T) {
 }
 
 func TestCommonCause(t *testing.T) {
-	role := &RolePlan{Definition: &Definition{Restarts: RestartPolicy{Window: time.Minute}}, Instances: make([]Instance, 4)}
+	role := &RolePlan{Definition: &Definition{Restarts: RestartPolicy{Window: time.Minute}},
+		Instances: make([]Instance, 4)}
 	pair := &RolePlan{Definition: role.Definition, Instances: make([]Instance, 3)}
 	begin := time.Now()
 	for _, tc := range []struct {

@@ -30,7 +30,8 @@ func FuzzChooseAddress(f *testing.F) {
 				name := strings.TrimRight(fields[0], "!*")
 				flags := fields[0][len(name):]
 				found = append(found, netInterface{
-					name: name, up: !strings.Contains(flags, "!"), loopback: strings.Contains(flags, "*"), addrs: parsed(fields[1:]),
+					name: name, up: !strings.Contains(flags, "!"),
+					loopback: strings.Contains(flags, "*"), addrs: parsed(fields[1:]),
 				})
 			}
 		}
@@ -58,7 +59,8 @@ func checkChosen(t *testing.T, addr netip.Addr, err error, loopback bool) {
 		if addr.IsValid() || !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("got %v with the error %v", addr, err)
 		}
-	case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() && !loopback || addr.Is6() && addr.IsLinkLocalUnicast():
+	case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() &&
+		!loopback || addr.Is6() && addr.IsLinkLocalUnicast():
 		t.Errorf("no peer reaches %v", addr)
 	}
 }

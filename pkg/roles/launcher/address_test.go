@@ -53,7 +53,8 @@ func TestSelectedAddress(t *testing.T) {
 		{name: "down", wanted: "eth1", says: "it is down"},
 		{name: "no address", wanted: "eth2", says: "no address that other nodes"},
 		{name: "unknown", wanted: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
-		{name: "none of a list", wanted: "eth1,10.9.0.0/16", says: "eth1: it is down, 10.9.0.0/16: no interface matches"},
+		{name: "none of a list", wanted: "eth1,10.9.0.0/16",
+			says: "eth1: it is down, 10.9.0.0/16: no interface matches"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := selectedAddress(found, tc.wanted, tc.loopback)
@@ -85,15 +86,19 @@ func TestRoutedAddress(t *testing.T) {
 		want     string
 		says     string
 	}{
-		{name: "the first route", found: []netInterface{lo, eth0, bridge}, sources: "10.0.0.7 172.17.0.1", want: "10.0.0.7"},
-		{name: "launched from this very host", found: []netInterface{lo, eth0, bridge}, sources: "127.0.0.1 10.0.0.7", want: "10.0.0.7"},
+		{name: "the first route", found: []netInterface{lo, eth0, bridge},
+			sources: "10.0.0.7 172.17.0.1", want: "10.0.0.7"},
+		{name: "launched from this very host", found: []netInterface{lo, eth0, bridge},
+			sources: "127.0.0.1 10.0.0.7", want: "10.0.0.7"},
 		{name: "IPv6 route", found: []netInterface{lo, ib0}, sources: "::1 2001:db8:1::7", want: "2001:db8:1::7"},
 		{name: "link-local source", found: []netInterface{lo, eth0}, sources: "fe80::1", want: "10.0.0.7"},
 		{name: "no route, one address", found: []netInterface{lo, eth0, down, bare}, want: "10.0.0.7"},
 		{name: "no route, two addresses", found: []netInterface{lo, eth0, bridge}, says: "no route selects one"},
 		{name: "no network", found: []netInterface{lo, down}, sources: "127.0.0.1", says: "no interface has one"},
-		{name: "no network, alone", found: []netInterface{lo, down}, sources: "127.0.0.1", loopback: true, want: "127.0.0.1"},
-		{name: "network, alone", found: []netInterface{lo, eth0}, sources: "10.0.0.7", loopback: true, want: "10.0.0.7"},
+		{name: "no network, alone", found: []netInterface{lo, down}, sources: "127.0.0.1",
+			loopback: true, want: "127.0.0.1"},
+		{name: "network, alone", found: []netInterface{lo, eth0}, sources: "10.0.0.7",
+			loopback: true, want: "10.0.0.7"},
 		{name: "nothing", says: "no interface at all"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -106,7 +111,8 @@ func TestRoutedAddress(t *testing.T) {
 func checkAddress(t *testing.T, got netip.Addr, err error, want, says string) {
 	t.Helper()
 	switch {
-	case want == "" && (err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "cannot ")):
+	case want == "" && (err == nil || !strings.Contains(err.Error(), says) ||
+		!strings.HasPrefix(err.Error(), "cannot ")):
 		t.Errorf("got %v, %v; want an error with %q", got, err, says)
 	case want != "" && (err != nil || got.String() != want):
 		t.Errorf("got %v, %v; want %s", got, err, want)

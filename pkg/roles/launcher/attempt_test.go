@@ -31,8 +31,10 @@ func TestAdoptRun(t *testing.T) {
 	}{
 		{"a run of another step", Identity{Job: "123", Step: "4"}, "123.0", Identity{Step: "0"}},
 		{"a second attempt", Identity{Job: "123", Step: "4"}, "123.1-a2", Identity{Step: "1", Attempt: 2}},
-		{"a name that was taken", Identity{Job: "123", Step: "4"}, "123.1-a2+0123abcd", Identity{Step: "1", Attempt: 2}},
-		{"a job that was requeued", Identity{Job: "123", Step: "4", Restart: 3}, "123.0-r3-a1", Identity{Step: "0", Attempt: 1}},
+		{"a name that was taken", Identity{Job: "123", Step: "4"}, "123.1-a2+0123abcd",
+			Identity{Step: "1", Attempt: 2}},
+		{"a job that was requeued", Identity{Job: "123", Step: "4", Restart: 3}, "123.0-r3-a1",
+			Identity{Step: "0", Attempt: 1}},
 		{"a launcher without steps", Identity{Job: "local-a1"}, "local-a1", Identity{}},
 		{"a second attempt without steps", Identity{Job: "local-a1"}, "local-a1-a3", Identity{Attempt: 3}},
 	} {
@@ -42,7 +44,8 @@ func TestAdoptRun(t *testing.T) {
 			}
 			id := tc.own
 			id.AdoptRun(tc.run, "key", 5, 4)
-			if id.Step != tc.want.Step || id.Attempt != tc.want.Attempt || id.NodeIndex != 5 || id.Size != 4 || id.LaunchKey != "key" {
+			if id.Step != tc.want.Step || id.Attempt != tc.want.Attempt || id.NodeIndex != 5 ||
+				id.Size != 4 || id.LaunchKey != "key" {
 				t.Errorf("got %+v", id)
 			}
 			if name, _, _ := strings.Cut(tc.run, "+"); id.RunName() != name {
@@ -59,16 +62,20 @@ func TestAdoptRun(t *testing.T) {
 
 // TestMembers names the daemons of further steps.
 func TestMembers(t *testing.T) {
-	id := Identity{NodeIndex: 5, Size: 4, Host: "n1", Hosts: []string{"n0", "n1", "n2", "n3"}, Steps: []string{"judge", "sandbox"}}
-	for member, want := range map[int]string{0: "node 0 (n0)", 1: "node 1 (n1)", 4: "step judge of node 0 (n0)", 11: "step sandbox of node 3 (n3)", 12: "node 0"} {
+	id := Identity{NodeIndex: 5, Size: 4, Host: "n1", Hosts: []string{"n0", "n1", "n2", "n3"},
+		Steps: []string{"judge", "sandbox"}}
+	for member, want := range map[int]string{0: "node 0 (n0)", 1: "node 1 (n1)",
+		4: "step judge of node 0 (n0)", 11: "step sandbox of node 3 (n3)", 12: "node 0"} {
 		if got := id.MemberLabel(member, id.HostOf(member)); got != want {
 			t.Errorf("member %d is %q, want %q", member, got, want)
 		}
 	}
-	if got, want := id.FormatNodes([]int{2, 5, 1, 9}, id.HostOf), "n[1-2], step judge of node 1 (n1), step sandbox of node 1 (n1)"; got != want {
+	if got, want := id.FormatNodes([]int{2, 5, 1, 9}, id.HostOf),
+		"n[1-2], step judge of node 1 (n1), step sandbox of node 1 (n1)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if id.CountMembers() != 12 || id.StepNameOf(5) != "judge" || id.StepNameOf(3) != "" || DaemonLogKind("judge") != "judge-daemon" {
+	if id.CountMembers() != 12 || id.StepNameOf(5) != "judge" || id.StepNameOf(3) != "" ||
+		DaemonLogKind("judge") != "judge-daemon" {
 		t.Error("the members are wrong")
 	}
 }

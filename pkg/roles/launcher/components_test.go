@@ -18,12 +18,15 @@ func TestSlurmComponents(t *testing.T) {
 		{name: "a job without a list", environ: "SLURM_JOB_ID=1"},
 		{name: "a job", environ: "SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2]", want: [][]string{{"n1", "n2"}}},
 		{
-			name:    "a heterogeneous job",
-			environ: "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_JOB_NODELIST=n3 SLURM_JOB_NODELIST_HET_GROUP_0=n3 SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]",
-			want:    [][]string{{"n3"}, {"n1", "n2"}}, lastOf: 1,
+			name: "a heterogeneous job",
+			environ: "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_JOB_NODELIST=n3 " +
+				"SLURM_JOB_NODELIST_HET_GROUP_0=n3 SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]",
+			want: [][]string{{"n3"}, {"n1", "n2"}}, lastOf: 1,
 		},
-		{name: "a wrong list", environ: "SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[", message: "cannot use SLURM_JOB_NODELIST=n["},
-		{name: "a component without a list", environ: "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=n3", message: "cannot use SLURM_JOB_NODELIST_HET_GROUP_1="},
+		{name: "a wrong list", environ: "SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[",
+			message: "cannot use SLURM_JOB_NODELIST=n["},
+		{name: "a component without a list", environ: "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 " +
+			"SLURM_JOB_NODELIST_HET_GROUP_0=n3", message: "cannot use SLURM_JOB_NODELIST_HET_GROUP_1="},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := EnvironmentOf(strings.Fields(tc.environ))
@@ -41,16 +44,5 @@ func TestSlurmComponents(t *testing.T) {
 				t.Errorf("got component %d of n2, want %d", component, tc.lastOf)
 			}
 		})
-	}
-}
-
-func TestRequestedGPUs(t *testing.T) {
-	for environ, want := range map[string]int{
-		"": -1, "SLURM_GPUS_PER_NODE=4": 4, "SLURM_GPUS_PER_NODE=a100:8": 8, "SLURM_GPUS_PER_NODE=a100:3,v100:1": 4, "SLURM_GPUS_PER_NODE=many": -1,
-		"SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=2 SLURM_GPUS_PER_NODE=4": 2,
-	} {
-		if got := RequestedGPUs(EnvironmentOf(strings.Fields(environ))); got != want {
-			t.Errorf("%s: got %d, want %d", environ, got, want)
-		}
 	}
 }

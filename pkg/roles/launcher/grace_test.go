@@ -12,8 +12,10 @@ func TestDescribeGrace(t *testing.T) {
 		want          string
 	}{
 		{LauncherSlurm, 100 * time.Second, 100 * time.Second, "1m40s (--driver-grace)"},
-		{LauncherSlurm, 14960 * time.Millisecond, 100 * time.Second, "15s of its --driver-grace=1m40s, because Slurm kills the job 30s after TERM (KillWait)"},
-		{LauncherPBS, 5 * time.Second, 10 * time.Second, "5s of its --driver-grace=10s, because PBS kills the job 10s after TERM (kill_delay of the queue)"},
+		{LauncherSlurm, 14960 * time.Millisecond, 100 * time.Second,
+			"15s of its --driver-grace=1m40s, because Slurm kills the job 30s after TERM (KillWait)"},
+		{LauncherPBS, 5 * time.Second, 10 * time.Second,
+			"5s of its --driver-grace=10s, because PBS kills the job 10s after TERM (kill_delay of the queue)"},
 		{LauncherLocal, 5 * time.Second, 10 * time.Second, "5s of its --driver-grace=10s"},
 	} {
 		if got := tc.launcher.DescribeGrace(tc.actual, tc.given); got != tc.want {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,15 +19,17 @@ var update = flag.Bool("update", false, "write the identities in testdata/identi
 
 // start is a process in testdata/identities.txt, from the words of its line.
 type start struct {
-	vars map[string]string
-	host string
-	want Overrides
+	vars     map[string]string
+	host     string
+	want     Overrides
+	nodeCPUs int
 }
 
 // parseStart reads the words of a line. In their order, they are the name of a recorded environment
 // (testdata/README.md), NAME=VALUE, -NAME for a variable that is not set, the flags of bringupd, --host
-// (the host's own name), --file (the content of each file, or PATH:CONTENT) and the ancestors, each
-// after "<", of which the first has the PID 40. "+" is a space, and "," in a file the end of a line.
+// (the host's own name), --cpus and --node-cpus (those of the process and of the node), --file (the
+// content of each file, or PATH:CONTENT) and the ancestors, each after "<", of which the first has the
+// PID 40. "+" is a space, and "," in a file the end of a line.
 func parseStart(t *testing.T, words []string) start {
 	t.Helper()
 	s := start{vars: make(map[string]string)}
@@ -41,6 +44,10 @@ func parseStart(t *testing.T, words []string) start {
 			s.want.NodeIndex = &number
 		case name == "--nnodes":
 			s.want.Size = &number
+		case name == "--cpus":
+			s.want.CPUs = number
+		case name == "--node-cpus":
+			s.nodeCPUs = number
 		case name == "--job-id":
 			s.want.JobID = value
 		case name == "--local":
@@ -113,7 +120,48 @@ func (s start) describeRank() (string, error) {
 	return text, err
 }
 
-// TestIdentities compares the identity of each daemon and rank in testdata/identities.txt.
+// describeJob returns what is known about the job of an environment, also outside of a launch.
+func (s start) describeJob() (string, error) {
+	env := fromMap(s.vars)
+	ofJob, from := BatchGPUs(env)
+	ofStep, fromStep := slurmGPUs(env)
+	facts := []string{
+		fmt.Sprintf("%s: reporting %t, signals all %t, from %q on %q in %q", SurroundingLauncher(env),
+			IsReportingTask(env), MaySignalAll(s.environ()), SubmitDir(env), NodeName(env), TopologyBlock(env)),
+		fmt.Sprintf("GPUs %d of the job %q, %d of the step %q, %d requested, split %t", ofJob, from, ofStep, fromStep,
+			RequestedGPUs(env), slurmSplitsGPUs(env)),
+		fmt.Sprintf("%d CPUs, %d MiB", slurmCPUs(env, s.want.CPUs), GrantedMemory(s.environ())>>20),
+	}
+	for _, lacking := range FindShortfalls(env, s.want.CPUs, s.nodeCPUs) {
+		facts = append(facts, lacking.Problem+": "+lacking.Fix)
+	}
+	if hint := IdleNodesHint(env); hint != "" {
+		facts = append(facts, hint)
+	}
+	return strings.Join(facts, "; "), nil
+}
+
+// environ returns the variables as NAME=VALUE, sorted.
+func (s start) environ() (environ []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.vars)) {
+		environ = append(environ, name+"="+s.vars[name])
+	}
+	return environ
+}
+
+// describeTask returns the variables that a task of a world gets, "" for those that are removed.
+func (s start) describeTask() (string, error) {
+	task := Task{Rank: 5, RankCount: 7, LocalRank: 1, TasksPerNode: []int{2, 2, 2, 1}, LocalRanks: []int{4, 5}}
+	return fmt.Sprintf("%q", TaskVariables(s.environ(), task)), nil
+}
+
+// describeMPIRun returns the variables that an mpirun started by a driver gets.
+func (s start) describeMPIRun() (string, error) {
+	return fmt.Sprintf("%q", PMIVariables(s.environ())), nil
+}
+
+// TestIdentities compares the identity of each daemon and rank in testdata/identities.txt, and what else
+// launchers say about a process.
 func TestIdentities(t *testing.T) {
 	const path = "testdata/identities.txt"
 	text, err := os.ReadFile(path)
@@ -124,11 +172,11 @@ func TestIdentities(t *testing.T) {
 	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
 		block, _, _ = strings.Cut(block, "\n> ")
 		words := strings.Fields(block[strings.LastIndexByte(block, '\n')+1:])
-		s, describe := parseStart(t, words[1:]), start.describeRank
-		if words[0] == "daemon" {
-			describe = func(s start) (string, error) { return s.describeDaemon(t) }
-		}
-		answer, err := describe(s)
+		s := parseStart(t, words[1:])
+		answer, err := map[string]func() (string, error){
+			"daemon": func() (string, error) { return s.describeDaemon(t) }, "rank": s.describeRank,
+			"job": s.describeJob, "task": s.describeTask, "mpirun": s.describeMPIRun,
+		}[words[0]]()
 		if err != nil {
 			launch, is := errors.AsType[*LaunchError](err)
 			if !is || !strings.HasPrefix(launch.Problem, "cannot ") || launch.Fix == "" {

@@ -63,7 +63,8 @@ func FuzzIdentify(f *testing.F) {
 // checkIdentity verifies the documented properties of an identity's fields.
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
-	if id.Size < 1 || id.Size > maxNodes || id.NodeIndex < 0 || id.NodeIndex >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
+	if id.Size < 1 || id.Size > maxNodes || id.NodeIndex < 0 || id.NodeIndex >= id.Size ||
+		id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
 		t.Errorf("node %d of %d, %d of %d here", id.NodeIndex, id.Size, id.LocalRank(), id.LocalSize)
 	}
 	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.NodeIndex] != id.Host) {
@@ -80,7 +81,8 @@ func checkIdentity(t *testing.T, id Identity) {
 		t.Errorf("%d GPUs, %d CPUs, restart %d", id.GPUs, id.CPUs, id.Restart)
 	}
 	for _, node := range []int{-1, 0, id.NodeIndex, id.Size - 1, id.Size} {
-		if host := id.HostOf(node); node == id.NodeIndex && host != id.Host || (node < 0 || node >= id.Size) && host != "" {
+		if host := id.HostOf(node); node == id.NodeIndex && host != id.Host ||
+			(node < 0 || node >= id.Size) && host != "" {
 			t.Errorf("node %d of %d is on %q", node, id.Size, host)
 		}
 	}

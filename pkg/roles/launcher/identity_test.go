@@ -95,48 +95,15 @@ func TestKeyTellsLaunchesApart(t *testing.T) {
 		return id.LaunchKey
 	}
 	same := key()
-	if again := key("SLURM_SRUN_COMM_PORT=1", "SLURM_LAUNCH_NODE_IPADDR=10.0.0.1", "SLURMD_NODENAME=n9"); again != same {
+	if again := key("SLURM_SRUN_COMM_PORT=1", "SLURM_LAUNCH_NODE_IPADDR=10.0.0.1",
+		"SLURMD_NODENAME=n9"); again != same {
 		t.Errorf("the key changed with what differs between nodes: %s, %s", same, again)
 	}
-	for _, c := range []string{"SLURM_JOB_ID=2", "SLURM_STEP_ID=1", "SLURM_RESTART_COUNT=1", "SLURM_JOB_START_TIME=1700000000", "SLURM_STEP_LAUNCHER_PORT=1", "SLURM_CLUSTER_NAME=b"} {
+	for _, c := range []string{"SLURM_JOB_ID=2", "SLURM_STEP_ID=1", "SLURM_RESTART_COUNT=1",
+		"SLURM_JOB_START_TIME=1700000000", "SLURM_STEP_LAUNCHER_PORT=1", "SLURM_CLUSTER_NAME=b"} {
 		if other := key(c); other == same {
 			t.Errorf("the key did not change with %s", c)
 		}
-	}
-}
-
-func TestSlurmResources(t *testing.T) {
-	for _, tc := range []struct {
-		name       string
-		vars       map[string]string
-		gpus, cpus int
-		from       string
-		usable     int
-	}{
-		{name: "nothing told", gpus: -1},
-		{name: "count", vars: map[string]string{"SLURM_GPUS_ON_NODE": "8"}, gpus: 8, from: "SLURM_GPUS_ON_NODE"},
-		{name: "none", vars: map[string]string{"SLURM_GPUS_ON_NODE": "0"}, gpus: 0, from: "SLURM_GPUS_ON_NODE"},
-		{name: "list of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0,3", "SLURM_GPUS_ON_NODE": "8"}, gpus: 2, from: "SLURM_STEP_GPUS"},
-		{name: "range of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0-3"}, gpus: 4, from: "SLURM_STEP_GPUS"},
-		{name: "list unreadable", vars: map[string]string{"SLURM_STEP_GPUS": "gpu:a", "SLURM_GPUS_ON_NODE": "4"}, gpus: 4, from: "SLURM_GPUS_ON_NODE"},
-		{name: "count unreadable", vars: map[string]string{"SLURM_GPUS_ON_NODE": "gpu:2"}, gpus: -1},
-		{name: "what sbatch was asked for", vars: map[string]string{"SLURM_GPUS_PER_NODE": "8"}, gpus: -1},
-		{name: "CPUs of the node", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, gpus: -1, cpus: 96},
-		{name: "a task that is bound", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, usable: 16, gpus: -1, cpus: 16},
-		{name: "may run on more than it has", vars: map[string]string{"SLURM_CPUS_ON_NODE": "4"}, usable: 96, gpus: -1, cpus: 4},
-		// sbatch --ntasks-per-node=2 -c3, and in it srun --ntasks-per-node=1 (R16)
-		{name: "inherited from sbatch", vars: map[string]string{"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"}, usable: 6, gpus: -1, cpus: 6},
-		{name: "sbatch alone", vars: map[string]string{"SLURM_CPUS_PER_TASK": "16"}, usable: 8, gpus: -1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			env := fromMap(tc.vars)
-			if got, from := slurmGPUs(env); got != tc.gpus || from != tc.from {
-				t.Errorf("got %d GPUs by %q, want %d by %q", got, from, tc.gpus, tc.from)
-			}
-			if got := slurmCPUs(env, tc.usable); got != tc.cpus {
-				t.Errorf("got %d CPUs, want %d", got, tc.cpus)
-			}
-		})
 	}
 }
 

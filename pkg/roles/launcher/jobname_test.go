@@ -7,22 +7,26 @@ import (
 
 func TestOrderInJob(t *testing.T) {
 	for _, tc := range []struct{ run, job string }{
-		{"53.0", "53"}, {"53.1", "53"}, {"53.12-a1", "53"}, {"53.0-r1", "53"}, {"53.0-r1-a2", "53"}, {"53.0-r1-a2", "53.0"},
-		{"53.0+c0ffee", "53"}, {"17", "17"}, {"17-a3", "17"}, {"17.eval-2", "17"}, {"17.c0ffee-01", "17"}, {"train-a1", "train"},
+		{"53.0", "53"}, {"53.1", "53"}, {"53.12-a1", "53"}, {"53.0-r1", "53"}, {"53.0-r1-a2", "53"},
+		{"53.0-r1-a2", "53.0"},
+		{"53.0+c0ffee", "53"}, {"17", "17"}, {"17-a3", "17"}, {"17.eval-2", "17"},
+		{"17.c0ffee-01", "17"}, {"train-a1", "train"},
 	} {
 		if _, is := OrderInJob(tc.run, tc.job); !is {
 			t.Errorf("%s is not a run of %s", tc.run, tc.job)
 		}
 	}
 	for _, tc := range []struct{ run, job string }{
-		{"530.0", "53"}, {"53.0", "5"}, {"53.0-doctor", "53"}, {"train-x", "train"}, {"53.0", ""}, {"53.10", "53.1"}, {"17-4", "17"},
+		{"530.0", "53"}, {"53.0", "5"}, {"53.0-doctor", "53"}, {"train-x", "train"}, {"53.0", ""},
+		{"53.10", "53.1"}, {"17-4", "17"},
 	} {
 		if order, is := OrderInJob(tc.run, tc.job); is {
 			t.Errorf("%s is a run of %s: %v", tc.run, tc.job, order)
 		}
 	}
 	byAge := []string{"53.0", "53.0-a1", "53.2", "53.10", "53.0-r1", "53.0-r2-a1"}
-	sorted := slices.SortedFunc(slices.Values([]string{"53.10", "53.0-r2-a1", "53.2", "53.0-a1", "53.0-r1", "53.0"}), func(a, b string) int {
+	sorted := slices.SortedFunc(slices.Values([]string{"53.10", "53.0-r2-a1", "53.2", "53.0-a1",
+		"53.0-r1", "53.0"}), func(a, b string) int {
 		first, _ := OrderInJob(a, "53")
 		second, _ := OrderInJob(b, "53")
 		return slices.Compare(first, second)
@@ -33,7 +37,8 @@ func TestOrderInJob(t *testing.T) {
 }
 
 func TestCountRestarts(t *testing.T) {
-	for run, want := range map[string]int{"53.0": 0, "53.2": 0, "53.0-a1": 1, "53.0-r1": 1, "53.0-r2-a3": 5, "53.0-doctor": 0, "54.0-a1": 0} {
+	for run, want := range map[string]int{"53.0": 0, "53.2": 0, "53.0-a1": 1, "53.0-r1": 1,
+		"53.0-r2-a3": 5, "53.0-doctor": 0, "54.0-a1": 0} {
 		if got := CountRestarts(run, "53"); got != want {
 			t.Errorf("before %s were %d restarts, want %d", run, got, want)
 		}
@@ -53,7 +58,8 @@ func TestNextAttempt(t *testing.T) {
 
 func TestNormalizeJobName(t *testing.T) {
 	for job, want := range map[string]string{
-		"53": "53", "60+1": "60", "60+1.0": "60.0", "60.0+c0ffee": "60.0+c0ffee", "17[4]": "17-4", "17[4].server": "17-4", "ƒ2aB": "f2aB", "50_1": "50_1",
+		"53": "53", "60+1": "60", "60+1.0": "60.0", "60.0+c0ffee": "60.0+c0ffee", "17[4]": "17-4",
+		"17[4].server": "17-4", "ƒ2aB": "f2aB", "50_1": "50_1",
 	} {
 		if got := NormalizeJobName(job); got != want {
 			t.Errorf("%s becomes %s, want %s", job, got, want)
@@ -72,8 +78,10 @@ func TestJobAliases(t *testing.T) {
 		{"no array", slurm, nil, nil},
 		{"an element", slurm, []string{"SLURM_ARRAY_JOB_ID=50", "SLURM_ARRAY_TASK_ID=1"}, []string{"50_1"}},
 		{"no number", slurm, []string{"SLURM_ARRAY_JOB_ID=50", "SLURM_ARRAY_TASK_ID=../1"}, nil},
-		{"components", slurm, []string{"SLURM_HET_SIZE=2", "SLURM_JOB_ID_HET_GROUP_0=60", "SLURM_JOB_ID_HET_GROUP_1=61"}, []string{"61"}},
-		{"another launcher", Identity{Launcher: LauncherPBS}, []string{"SLURM_ARRAY_JOB_ID=50", "SLURM_ARRAY_TASK_ID=1"}, nil},
+		{"components", slurm, []string{"SLURM_HET_SIZE=2", "SLURM_JOB_ID_HET_GROUP_0=60",
+			"SLURM_JOB_ID_HET_GROUP_1=61"}, []string{"61"}},
+		{"another launcher", Identity{Launcher: LauncherPBS},
+			[]string{"SLURM_ARRAY_JOB_ID=50", "SLURM_ARRAY_TASK_ID=1"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.id.JobAliases(EnvironmentOf(tc.env)); !slices.Equal(got, tc.want) {

@@ -6,38 +6,6 @@ import (
 	"testing"
 )
 
-// TestOutsideOfALaunch verifies that a batch shell, a prolog or a login node, which has only some
-// of a launcher's variables or none, is not a task of a launch.
-func TestOutsideOfALaunch(t *testing.T) {
-	type answers struct {
-		dir, node string
-		gpus      int
-		from      string
-		first     bool
-		block     string
-	}
-	for _, tc := range []struct {
-		name    string
-		environ []string
-		want    answers
-	}{
-		{"nothing", nil, answers{gpus: -1, first: true}},
-		{"a batch shell", []string{"SLURM_SUBMIT_DIR=/home/me", "SLURMD_NODENAME=n7", "SLURM_GPUS_ON_NODE=8", "SLURM_PROCID=0"},
-			answers{"/home/me", "n7", 8, "SLURM_GPUS_ON_NODE", true, ""}},
-		{"a task", []string{"SLURM_PROCID=1", "RANK=0", "SLURM_TOPOLOGY_ADDR=b2.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"}, answers{gpus: -1, block: "b2"}},
-		{"a plain rank", []string{"RANK=3"}, answers{gpus: -1}},
-		{"a number that is none", []string{"SLURM_GPUS_ON_NODE=gpu", "SLURM_TOPOLOGY_ADDR=s1.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=switch.node"}, answers{gpus: -1, first: true}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			env := EnvironmentOf(tc.environ)
-			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsReportingTask(env), block: TopologyBlock(env)}
-			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
-				t.Errorf("got %+v, want %+v", got, tc.want)
-			}
-		})
-	}
-}
-
 func TestIsOther(t *testing.T) {
 	for _, tc := range []struct {
 		made, now, job string
@@ -58,12 +26,17 @@ func TestIsOther(t *testing.T) {
 }
 
 func TestPrivate(t *testing.T) {
-	for _, name := range []string{"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOBID", "SLURM_JOB_NODELIST", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK", "FLUX_JOB_ID", "PBS_NODENUM", "PBS_NODEFILE", "LSB_HOSTS", "PALS_APID", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK"} {
+	for _, name := range []string{"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOBID",
+		"SLURM_JOB_NODELIST", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK", "FLUX_JOB_ID",
+		"PBS_NODENUM", "PBS_NODEFILE", "LSB_HOSTS", "PALS_APID", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK"} {
 		if !IsPrivateVariable(name) {
 			t.Errorf("%s reaches the services", name)
 		}
 	}
-	for _, name := range []string{"PATH", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_TMPDIR", "SLURM_ARRAY_TASK_ID", "SLURMD_NODENAME", "PBS_JOBID", "PBS_O_WORKDIR", "LSB_JOBID", "FLUX_URI", "MY_SLURM_JOB", "RANK", "MPI_HOME", "JOB_ID", "LSF_BINDIR", "KUBERNETES_SERVICE_HOST", "MV2_USE_CUDA"} {
+	for _, name := range []string{"PATH", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_TMPDIR",
+		"SLURM_ARRAY_TASK_ID", "SLURMD_NODENAME", "PBS_JOBID", "PBS_O_WORKDIR", "LSB_JOBID",
+		"FLUX_URI", "MY_SLURM_JOB", "RANK", "MPI_HOME", "JOB_ID", "LSF_BINDIR",
+		"KUBERNETES_SERVICE_HOST", "MV2_USE_CUDA"} {
 		if IsPrivateVariable(name) {
 			t.Errorf("%s does not reach the services", name)
 		}

@@ -12,7 +12,8 @@ func TestWords(t *testing.T) {
 		switch {
 		case w.NoRequeueReason == "" || !strings.Contains(w.StartOn(3), "3"):
 			t.Errorf("%s lacks words: %+v", l.name, w)
-		case w.MemoryUsed != "" && (w.MoreMemory == "" || w.AllMemory == ""), w.WhyEnded != "" && w.MoreTime == "", w.ShowNode != "" && w.Title == "":
+		case w.MemoryUsed != "" && (w.MoreMemory == "" || w.AllMemory == ""), w.WhyEnded != "" &&
+			w.MoreTime == "", w.ShowNode != "" && w.Title == "":
 			t.Errorf("%s has a part of what a sentence needs: %+v", l.name, w)
 		}
 	}
@@ -22,26 +23,22 @@ func TestWords(t *testing.T) {
 		{ForHost(LauncherPBS.CommandHints("17").DrainNode, "n1", "Xid 79"), `pbsnodes -C "Xid 79" -o n1`},
 		{LauncherPALS.CommandHints("17").StartOn(4), "mpiexec -n 4 --ppn 1"},
 		{LauncherLSF.CommandHints("17-4").MemoryUsed, `bjobs -l "17[4]"`},
-		{ForNodes(LauncherLSF.CommandHints("17").ExcludeNodes, "n[1-2]"), `bsub -R "select[hname!='n1' && hname!='n2']" …`},
-		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1", NodeIndex: 1}.LauncherJob(), "train"},
+		{ForNodes(LauncherLSF.CommandHints("17").ExcludeNodes, "n[1-2]"),
+			`bsub -R "select[hname!='n1' && hname!='n2']" …`},
+		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1",
+			NodeIndex: 1}.LauncherJob(), "train"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "n1"}.LauncherJob(), "train-cb0c52b1"},
-		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fA"},
+		{LauncherFlux.CommandHints("fA-fB").WhyEnded,
+			"the time limit, an exception or flux cancel: flux job eventlog fA"},
 		{ForNodes(LauncherFlux.CommandHints("f1").ExcludeNodes, "n[1-2]"), "flux run --requires=-host:n[1-2] …"},
 		{ForHost(LauncherFlux.CommandHints("f1").DrainNode, "n1", "bad"), `flux resource drain n1 "bad"`},
 		{ForNodes(LauncherFlux.CommandHints("f1").ShowNode, "n1"), "flux resource status --include=n1"},
 		{ForHost(LauncherLSF.CommandHints("1").DrainNode, "n1", "bad"), `badmin hclose -C "bad" n1`},
-		{LauncherLSF.StarterProgram() + ", " + LauncherKubernetes.StarterProgram() + ", " + Launcher("").StarterProgram(), "blaunch, the pods start, srun"},
+		{LauncherLSF.StarterProgram() + ", " + LauncherKubernetes.StarterProgram() + ", " +
+			Launcher("").StarterProgram(), "blaunch, the pods start, srun"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("got %q, want %q", tc.got, tc.want)
-		}
-	}
-}
-
-func TestSignalsAll(t *testing.T) {
-	for variable, want := range map[string]bool{"SLURM_JOB_ID=7": true, "PBS_JOBID=7": false, "FLUX_JOB_ID=7": false, "HOME=/": false} {
-		if got := MaySignalAll([]string{variable}); got != want {
-			t.Errorf("with %s it is %t", variable, got)
 		}
 	}
 }

@@ -25,7 +25,8 @@ func TestRankNamed(t *testing.T) {
 		{"n5", -1, "there is no node"},
 	} {
 		got, err := FindNode(tc.word, len(hosts), func(rank int) string { return hosts[rank] })
-		if (err == nil) != (tc.want >= 0) || err == nil && got != tc.want || err != nil && !strings.Contains(err.Error(), tc.says) {
+		if (err == nil) != (tc.want >= 0) || err == nil && got != tc.want || err != nil &&
+			!strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%q is node %d, want %d: %v", tc.word, got, tc.want, err)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 func TestSubsetVariables(t *testing.T) {
 	step := EnvironmentOf([]string{"SLURM_STEP_NODELIST=n[0-2]", "SLURM_NNODES=3", "SLURM_NODEID=2"})
 	of := func(list, count string) map[string]string {
-		return map[string]string{"SLURM_NODELIST": list, "SLURM_STEP_NODELIST": list, "SLURM_NNODES": count, "SLURM_STEP_NUM_NODES": count}
+		return map[string]string{"SLURM_NODELIST": list, "SLURM_STEP_NODELIST": list,
+			"SLURM_NNODES": count, "SLURM_STEP_NUM_NODES": count}
 	}
 	with := of("n1,n2", "2")
 	with["SLURM_NODEID"] = "1"

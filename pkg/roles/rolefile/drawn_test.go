@@ -25,19 +25,20 @@ var drawnValues = map[string][]string{
 	"framework":          {"ray", "dask"},
 	"env":                {"{A: 1}", "{RAY_ADDRESS: x}"},
 	"step":               {"other"},
-	"ports":              {"{http: auto, rpc: {count: 3}}", "{http: 8000}", "{http: 64001}", "{a: {count: 100}, b: auto}"},
-	"endpoints":          {"all", "leader"},
-	"after":              {"NAME", "[NAME, NAME]", "[]"},
-	"oneshot":            {"true", "false"},
-	"timeout":            {"1m"},
-	"hang-timeout":       {"1m"},
-	"ready":              {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}"},
-	"alive":              {"{probe: \"tcp:1\"}"},
-	"restarts":           {"1", "200", "{max: 5, backoff: 1s..2s}"},
-	"require":            {"all", "any", "0", "2", "{start: any, run: 0}"},
-	"primary":            {"true", "false"},
-	"grace":              {"1h"},
-	"stop-signal":        {"none"},
+	"ports": {"{http: auto, rpc: {count: 3}}", "{http: 8000}", "{http: 64001}",
+		"{a: {count: 100}, b: auto}"},
+	"endpoints":    {"all", "leader"},
+	"after":        {"NAME", "[NAME, NAME]", "[]"},
+	"oneshot":      {"true", "false"},
+	"timeout":      {"1m"},
+	"hang-timeout": {"1m"},
+	"ready":        {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}"},
+	"alive":        {"{probe: \"tcp:1\"}"},
+	"restarts":     {"1", "200", "{max: 5, backoff: 1s..2s}"},
+	"require":      {"all", "any", "0", "2", "{start: any, run: 0}"},
+	"primary":      {"true", "false"},
+	"grace":        {"1h"},
+	"stop-signal":  {"none"},
 }
 
 // drawFile returns a file of one to five roles with some keys each.
@@ -78,8 +79,7 @@ func drawFile(random *rand.Rand) string {
 func TestDrawnFiles(t *testing.T) {
 	const files = 3000
 	allocations := [][]roles.NodeFacts{
-		makeNodes("n", 5, 0, 4), slices.Concat(withDomains(makeNodes("a", 8, 0, 8), 3), makeNodes("b", 4, 1, 0)),
-		slices.Concat(makeNodes("a", 3, 0, 4), makeNodes("b", 4, 1, 2), makeNodes("c", 1, 2, 0)),
+		parseNodes("5x4"), parseNodes("3x8/0/d0 3x8/0/d1 2x8/0/d2 4x0/1"), parseNodes("3x4 4x2/1 1x0/2"),
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	parsed, placed := 0, 0

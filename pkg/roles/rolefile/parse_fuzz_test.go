@@ -53,14 +53,16 @@ func FuzzParseFile(f *testing.F) {
 		f.Add(text)
 	}
 	for _, text := range []string{
-		everyKey, "roles: &a [*a]", "roles: [&a {<<: *a, name: a}]", "roles:\n- &a {name: a, nodes: 1, command: c, env: &e {<<: *e}}\n- {<<: [*a, *a], name: b}",
-		"roles: [{name: a, nodes: rest, ranks-per-node: 4096, command: c, ports: {a: {count: 512}}}]", "spares: {0: 9}\nroles: [{name: a, nodes: all, command: c}]",
+		everyKey, "roles: &a [*a]", "roles: [&a {<<: *a, name: a}]",
+		"roles:\n- &a {name: a, nodes: 1, command: c, env: &e {<<: *e}}\n- {<<: [*a, *a], name: b}",
+		"roles: [{name: a, nodes: rest, ranks-per-node: 4096, command: c, ports: {a: {count: " +
+			"512}}}]", "spares: {0: 9}\nroles: [{name: a, nodes: all, command: c}]",
 		"roles: [{name: a, nodes: head, command: c, restarts: {max: 100000, backoff: 1ms..8760h}}]",
 	} {
 		f.Add([]byte(text))
 	}
 	allocations := [][]roles.NodeFacts{
-		makeNodes("n", 1, 0, 0), slices.Concat(makeNodes("a", 4, 0, 8), makeNodes("b", 2, 1, 0)), withDomains(makeNodes("n", 8, 0, 4), 4), nil,
+		parseNodes("1x0"), parseNodes("4x8 2x0/1"), parseNodes("4x4/0/d0 4x4/0/d1"), nil,
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		start := time.Now()
@@ -105,7 +107,8 @@ func checkRefusal(t *testing.T, err error) {
 		number, problem, _ := strings.Cut(rest, ": ")
 		switch {
 		case strings.HasPrefix(line, "cannot read job.yaml: ") || strings.HasPrefix(line, "and "):
-		case !hasLine || number == "" || strings.Trim(number, "0123456789") != "" || number == "0" || strings.TrimSpace(problem) == "":
+		case !hasLine || number == "" || strings.Trim(number, "0123456789") != "" ||
+			number == "0" || strings.TrimSpace(problem) == "":
 			t.Errorf("the error has no line: %q", line)
 		case utf8.RuneCountInString(line) > 1200:
 			t.Errorf("the error has %d bytes", len(line))
@@ -118,9 +121,11 @@ func checkDefinition(t *testing.T, def roles.Definition) {
 	t.Helper()
 	place := def.Placement
 	switch {
-	case !isName(def.Name) || def.Line < 1 || def.Program.Command == "" && def.Program.Framework == "" || len(def.Program.Ports) == 0,
+	case !isName(def.Name) || def.Line < 1 || def.Program.Command == "" &&
+		def.Program.Framework == "" || len(def.Program.Ports) == 0,
 		place.Nodes == 0 || place.InstancesPerNode == 0 || place.NodesPerInstance == 0 || place.RanksPerNode == 0,
-		def.Restarts.Window <= 0 || def.Restarts.MinBackoff <= 0 || def.Restarts.MaxBackoff < def.Restarts.MinBackoff || def.Restarts.Max < 0,
+		def.Restarts.Window <= 0 || def.Restarts.MinBackoff <= 0 ||
+			def.Restarts.MaxBackoff < def.Restarts.MinBackoff || def.Restarts.Max < 0,
 		def.Ready.Timeout <= 0 || def.Alive.After <= 0 || def.Stop.Grace < 0 || def.Stop.Signal == "",
 		def.Required.Start < roles.QuorumAll || def.Required.Run < roles.QuorumAll, def.Oneshot && def.Primary:
 		t.Errorf("got %+v", def)
@@ -132,13 +137,16 @@ func TestHostileFiles(t *testing.T) {
 	deep := "roles: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
 	growing := "a0: &a0 {k: v}\n"
 	for i := range 30 {
-		previous, next := string(rune('a'+i%26))+strings.Repeat("x", i/26), string(rune('a'+(i+1)%26))+strings.Repeat("x", (i+1)/26)
+		previous, next := string(rune('a'+i%26))+strings.Repeat("x", i/26),
+			string(rune('a'+(i+1)%26))+strings.Repeat("x", (i+1)/26)
 		if i == 0 {
 			previous = "a0"
 		}
-		growing += "k" + next + ": &" + next + " {<<: [" + strings.Repeat("*"+previous+", ", 9) + "*" + previous + "]}\n"
+		growing += "k" + next + ": &" + next + " {<<: [" + strings.Repeat("*"+previous+", ", 9) +
+			"*" + previous + "]}\n"
 	}
-	many := "roles:\n- &a {name: a, nodes: 1, command: c, " + strings.Repeat("x: 1, ", 10) + "y: 1}\n" + strings.Repeat("- *a\n", 900)
+	many := "roles:\n- &a {name: a, nodes: 1, command: c, " + strings.Repeat("x: 1, ", 10) +
+		"y: 1}\n" + strings.Repeat("- *a\n", 900)
 	var keys strings.Builder
 	for i := range 600 {
 		keys.WriteString("A" + strings.Repeat("B", i%7) + string(rune('a'+i%26)) + strings.Repeat("c", i/26) + ": 1, ")
@@ -150,11 +158,13 @@ func TestHostileFiles(t *testing.T) {
 		{"growing merges", growing + "roles: [{<<: *ex, name: a}]\n", "there is no key"},
 		{"one wrong role many times", many, "x is already set in line 2"},
 		{"too many roles", "roles:\n" + strings.Repeat("- {}\n", 1001), "roles has 1001 roles: give at most 1000"},
-		{"too many keys", "roles: [{name: a, nodes: 1, command: c, env: {" + keys.String() + "}}]\n", "keys: give at most 500"},
+		{"too many keys", "roles: [{name: a, nodes: 1, command: c, env: {" + keys.String() +
+			"}}]\n", "keys: give at most 500"},
 		{"a long name", "roles: [{name: " + strings.Repeat("a", 1<<16) + ", nodes: 1, command: c}]\n", "…"},
 		{"a long key", "roles: [{? " + strings.Repeat("a", 1000) + "\n : 1}]\n", "there is no key"},
 		{"control characters", "roles: [{\"a\\e[1mb\\n\": 1}]\n", "there is no key"},
-		{"two lines in a name", "roles: [{name: a, nodes: 1, command: c, env: {\"A\\nB\": [1]}}]\n", "is a list: give a text"},
+		{"two lines in a name", "roles: [{name: a, nodes: 1, command: c, env: {\"A\\nB\": [1]}}]\n",
+			"is a list: give a text"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			start := time.Now()

@@ -51,15 +51,16 @@ func mustParse(t *testing.T, text string) []roles.Definition {
 func TestParseDefaults(t *testing.T) {
 	defs := mustParse(t, "roles:\n- {name: a, nodes: 2, command: serve}\n")
 	want := []roles.Definition{{
-		Name:      "a",
-		Placement: roles.Placement{Nodes: 2, InstancesPerNode: 1, NodesPerInstance: 1, RanksPerNode: 1, GPUs: roles.GPUsDivided},
-		Program:   roles.Program{Command: "serve", Ports: []roles.PortRequest{{Name: "http", Count: 1}}},
-		Ready:     roles.ReadyProbe{Timeout: 30 * time.Minute},
-		Alive:     roles.AliveProbe{After: time.Minute},
-		Restarts:  roles.RestartPolicy{Window: 10 * time.Minute, MinBackoff: time.Second, MaxBackoff: 30 * time.Second},
-		Required:  roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
-		Stop:      roles.StopPolicy{Grace: 10 * time.Second, Signal: "TERM"},
-		Line:      2,
+		Name: "a",
+		Placement: roles.Placement{Nodes: 2, InstancesPerNode: 1, NodesPerInstance: 1,
+			RanksPerNode: 1, GPUs: roles.GPUsDivided},
+		Program:  roles.Program{Command: "serve", Ports: []roles.PortRequest{{Name: "http", Count: 1}}},
+		Ready:    roles.ReadyProbe{Timeout: 30 * time.Minute},
+		Alive:    roles.AliveProbe{After: time.Minute},
+		Restarts: roles.RestartPolicy{Window: 10 * time.Minute, MinBackoff: time.Second, MaxBackoff: 30 * time.Second},
+		Required: roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
+		Stop:     roles.StopPolicy{Grace: 10 * time.Second, Signal: "TERM"},
+		Line:     2,
 	}}
 	if diff := cmp.Diff(want, defs); diff != "" {
 		t.Error(diff)
@@ -104,16 +105,19 @@ func TestParseEveryKey(t *testing.T) {
 	defs := mustParse(t, text)
 	judge := defs[0]
 	want := roles.Definition{
-		Name:      "judge",
-		Placement: roles.Placement{Nodes: 4, Group: 1, InstancesPerNode: 4, NodesPerInstance: 1, RanksPerNode: 1, GPUs: 2, Segment: 2},
+		Name: "judge",
+		Placement: roles.Placement{Nodes: 4, Group: 1, InstancesPerNode: 4, NodesPerInstance: 1,
+			RanksPerNode: 1, GPUs: 2, Segment: 2},
 		Program: roles.Program{
-			Command: "vllm serve", Env: map[string]string{"HF_HOME": "/scratch", "NCCL_DEBUG": "", "PORT": "8"}, Step: "judge", AllEndpoints: true,
+			Command: "vllm serve", Env: map[string]string{"HF_HOME": "/scratch", "NCCL_DEBUG": "",
+				"PORT": "8"}, Step: "judge", AllEndpoints: true,
 			Ports: []roles.PortRequest{{Name: "http", Count: 1}, {Name: "rpc", Count: 1}, {Name: "kv", Count: 4}},
 		},
-		After:    []string{"setup"},
-		Ready:    roles.ReadyProbe{Probe: "http://localhost:$BRINGUPD_PORT/health", Timeout: time.Hour},
-		Alive:    roles.AliveProbe{Probe: "tcp:$BRINGUPD_PORT", After: 90 * time.Second},
-		Restarts: roles.RestartPolicy{Max: 3, Window: 20 * time.Minute, MinBackoff: 2 * time.Second, MaxBackoff: time.Minute},
+		After: []string{"setup"},
+		Ready: roles.ReadyProbe{Probe: "http://localhost:$BRINGUPD_PORT/health", Timeout: time.Hour},
+		Alive: roles.AliveProbe{Probe: "tcp:$BRINGUPD_PORT", After: 90 * time.Second},
+		Restarts: roles.RestartPolicy{Max: 3, Window: 20 * time.Minute, MinBackoff: 2 * time.Second,
+			MaxBackoff: time.Minute},
 		Required: roles.Requirement{Start: roles.QuorumAll, Run: 6},
 		Stop:     roles.StopPolicy{Grace: time.Hour, Signal: roles.StopSignalNone},
 		Line:     3,
@@ -124,17 +128,20 @@ func TestParseEveryKey(t *testing.T) {
 	if setup := defs[1]; !setup.Oneshot || setup.Timeout != time.Hour {
 		t.Errorf("got %+v", setup)
 	}
-	if pool := defs[2]; pool.Program.Framework != "ray" || pool.Placement.NodesPerInstance != roles.NodesAll || pool.Placement.Nodes != roles.NodesRest {
+	if pool := defs[2]; pool.Program.Framework != "ray" ||
+		pool.Placement.NodesPerInstance != roles.NodesAll || pool.Placement.Nodes != roles.NodesRest {
 		t.Errorf("got %+v", pool)
 	}
-	if side := defs[3].Placement; side.GPUs != 0 || side.Nodes != roles.NodesAll || !cmp.Equal(side.With, []string{"pool", "judge"}) {
+	if side := defs[3].Placement; side.GPUs != 0 || side.Nodes != roles.NodesAll ||
+		!cmp.Equal(side.With, []string{"pool", "judge"}) {
 		t.Errorf("got %+v", side)
 	}
 	trainer := defs[4]
 	if trainer.HangTimeout != 20*time.Minute || judge.HangTimeout != 0 {
 		t.Errorf("the times of hangs are %s and %s", trainer.HangTimeout, judge.HangTimeout)
 	}
-	if p := trainer.Placement; p.GPUs != roles.GPUsDivided || p.RanksPerNode != roles.PerGPU || !p.HasRanks || p.NodesPerInstance != roles.NodesAll {
+	if p := trainer.Placement; p.GPUs != roles.GPUsDivided || p.RanksPerNode != roles.PerGPU ||
+		!p.HasRanks || p.NodesPerInstance != roles.NodesAll {
 		t.Errorf("got %+v", p)
 	}
 	if after := []string{"judge", "setup", "pool", "side"}; !cmp.Equal(trainer.After, after) {
@@ -159,7 +166,8 @@ roles:
 - {<<: [*engine, *base], name: decode, ready: , env: {<<: *env, B: 3, C: 4, E: }}
 `)
 	decode := defs[1]
-	if decode.Placement.Nodes != 2 || decode.Program.Command != "serve" || len(decode.Program.Ports) != 2 || decode.Ready.Probe != "" {
+	if decode.Placement.Nodes != 2 || decode.Program.Command != "serve" ||
+		len(decode.Program.Ports) != 2 || decode.Ready.Probe != "" {
 		t.Errorf("got %+v", decode)
 	}
 	if want := map[string]string{"A": "1", "B": "3", "C": "4", "D": "", "E": ""}; !cmp.Equal(decode.Program.Env, want) {
@@ -251,29 +259,34 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// parseNodes returns nodes n0, n1, … from words of the form COUNTxGPUS/GROUP/DOMAIN.
+func parseNodes(text string) (nodes []roles.NodeFacts) {
+	for word := range strings.FieldsSeq(text) {
+		var count, gpus, group int
+		_, _ = fmt.Sscanf(word, "%dx%d/%d", &count, &gpus, &group) // a group may be missing
+		domain := append(strings.Split(word, "/"), "", "")[2]
+		for range count {
+			host := fmt.Sprint("n", len(nodes))
+			nodes = append(nodes, roles.NodeFacts{
+				Host: host, Address: host, GPUs: gpus, Group: group, Domain: domain, FirstPort: 20000,
+			})
+		}
+	}
+	return nodes
+}
+
 // TestPlans compares the plan of each file of testdata/plans.txt, which follows the nodes, or why there
-// is none. Nodes are COUNTxGPUS/GROUP/DOMAIN. Each role has the command c.
+// is none. Each role has the command c.
 func TestPlans(t *testing.T) {
 	checkAnswers(t, "testdata/plans.txt", func(text string) string {
 		lines := strings.Split(text, "\n")
-		var nodes []roles.NodeFacts
-		for word := range strings.FieldsSeq(lines[1]) {
-			var count, gpus, group int
-			_, _ = fmt.Sscanf(word, "%dx%d/%d", &count, &gpus, &group) // a group may be missing
-			domain := append(strings.Split(word, "/"), "", "")[2]
-			for range count {
-				nodes = append(nodes, roles.NodeFacts{
-					Host: fmt.Sprint("n", len(nodes)), GPUs: gpus, Group: group, Domain: domain, FirstPort: 20000,
-				})
-			}
-		}
 		text = strings.ReplaceAll(strings.Join(lines[2:], "\n"), "- {", "- {command: c, ")
 		defs := mustParse(t, "roles:\n"+text)
-		plan, err := roles.MakePlan(defs, nodes)
+		plan, err := roles.MakePlan(defs, parseNodes(lines[1]))
 		if err != nil {
 			return err.Error()
 		}
-		again, _ := roles.MakePlan(defs, nodes)
+		again, _ := roles.MakePlan(defs, parseNodes(lines[1]))
 		if diff := cmp.Diff(plan, again); diff != "" {
 			t.Errorf("%s\nanother plan:\n%s", text, diff)
 		}
