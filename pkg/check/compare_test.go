@@ -46,18 +46,24 @@ func TestCompare(t *testing.T) {
 		{"nothing told", []NodeGroup{{NodeIndices: upTo(0, 3)}}, nil},
 		{"one node", []NodeGroup{told([]int{0}, h100)}, nil},
 		{"all the same", []NodeGroup{told(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
-		{"the same in two groups", []NodeGroup{told([]int{0}, h100, "x.later=a"), told([]int{1}, h100, "x.later=b")}, nil},
+		{"the same in two groups", []NodeGroup{told([]int{0}, h100, "x.later=a"),
+			told([]int{1}, h100, "x.later=b")}, nil},
 		{"one of four", []NodeGroup{told([]int{0, 1, 3}, h100), told([]int{2}, a100)},
 			[]string{"FAIL x.gpu_model [2]: GPU model: A100 on n2 (node 2); expected H100, as on 3 other nodes"}},
 		{"the head is the odd one", []NodeGroup{told([]int{0}, a100), told([]int{1, 2}, h100)},
 			[]string{"FAIL x.gpu_model [0]: GPU model: A100 on n0 (node 0); expected H100, as on 2 other nodes"}},
 		{"half and half", []NodeGroup{told([]int{2, 0}, h100), told([]int{1, 3}, a100)},
-			[]string{"FAIL x.gpu_model []: GPU model: H100 on n0+n2 (nodes 0,2); A100 on n1+n3 (nodes 1,3); expected the same on all nodes"}},
-		{"most, and two others", []NodeGroup{told([]int{4}, "x.driver=1"), told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
-			[]string{"WARN x.driver [3 4 5]: NVIDIA driver: 3 on n3+n5 (nodes 3,5); 1 on n4 (node 4); expected 2, as on 3 other nodes"}},
-		{"CUDA major version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
+			[]string{"FAIL x.gpu_model []: GPU model: H100 on n0+n2 (nodes 0,2); A100 on n1+n3 " +
+				"(nodes 1,3); expected the same on all nodes"}},
+		{"most, and two others", []NodeGroup{told([]int{4}, "x.driver=1"),
+			told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
+			[]string{"WARN x.driver [3 4 5]: NVIDIA driver: 3 on n3+n5 (nodes 3,5); 1 on n4 " +
+				"(node 4); expected 2, as on 3 other nodes"}},
+		{"CUDA major version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"),
+			told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
 			[]string{"FAIL x.cuda [3]: CUDA major version: 13 on n3 (node 3); expected 12, as on 3 other nodes"}},
-		{"a node that can't tell", []NodeGroup{told([]int{0, 1}, h100, "x.kernel=6"), told([]int{2}, "x.kernel=6")}, nil},
+		{"a node that can't tell", []NodeGroup{told([]int{0, 1}, h100, "x.kernel=6"),
+			told([]int{2}, "x.kernel=6")}, nil},
 		{"a trait of another version", []NodeGroup{told([]int{0}, "x.later=1"), told([]int{1}, "x.later=2")}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,7 +72,8 @@ func TestCompare(t *testing.T) {
 				if strict := d.Verdict == Warn && d.ID != AttrBringupd; d.Strict != strict {
 					t.Errorf("%s is strict: %t", d.ID, d.Strict)
 				}
-				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.NodeIndices, d.Observed, d.Expected))
+				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID,
+					d.NodeIndices, d.Observed, d.Expected))
 				if d.Hint == "" || d.Class == "" {
 					t.Errorf("%s has no hint, or no class", d.ID)
 				}
@@ -78,65 +85,21 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRules tests each rule with one odd node of four, with two equal halves, and with equal
-// nodes.
-func TestCompareRules(t *testing.T) {
-	for _, rule := range attributeRules {
-		usual, odd := "1.1", "1.2"
-		if rule.label == cudaMajorLabel {
-			odd = "2.1"
-		}
-		some := func(value string, nodes ...int) NodeGroup {
-			return told(nodes, "x.other=1", rule.id+"="+value)
-		}
-		expected := usual
-		if rule.label == cudaMajorLabel {
-			expected = "1"
-		}
-		found := CompareNodes([]NodeGroup{some(usual, 0, 1, 3), some(odd, 2)}, bySeparateNames)
-		if len(found) != 1 {
-			t.Fatalf("%s: one odd node of four: %+v", rule.label, found)
-		}
-		f := found[0]
-		if f.ID != rule.id || !slices.Equal(f.NodeIndices, []int{2}) || f.Hint != rule.hint || f.Class != rule.class ||
-			!strings.HasPrefix(f.Observed, rule.label+": ") || f.Expected != expected+", as on 3 other nodes" {
-			t.Errorf("%s: got %+v", rule.label, f)
-		}
-		strict := Fail
-		if rule.id == AttrBringupd {
-			strict = Warn
-		}
-		if got := (Policy{Mode: ModeStrict}).Apply(found)[0].Verdict; got != strict {
-			t.Errorf("%s is a %s in strict mode, want %s", rule.label, got, strict)
-		}
-		failure := rule.severity == severityFailure
-		if got := (Policy{Mode: ModeRequire}).Apply(found)[0].Verdict; (got == Fail) != failure {
-			t.Errorf("%s is a %s", rule.label, got)
-		}
-		half := CompareNodes([]NodeGroup{some(usual, 0, 1), some(odd, 2, 3)}, bySeparateNames)
-		if len(half) != 1 || half[0].NodeIndices != nil {
-			t.Errorf("%s: half and half: %+v", rule.label, half)
-		}
-		for _, value := range []string{usual, odd} {
-			if alike := CompareNodes([]NodeGroup{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
-				t.Errorf("%s: all have %q: %+v", rule.label, value, alike)
-			}
-		}
-	}
-}
-
 // TestCompareStaysShort verifies that the text stays short, however many nodes and traits differ.
 func TestCompareStaysShort(t *testing.T) {
 	var groups []NodeGroup
 	for nodeIndex := range 4096 {
-		groups = append(groups, told([]int{nodeIndex}, fmt.Sprintf("x.kernel=%d\x1b%s", nodeIndex%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(nodeIndex%2)))
+		groups = append(groups, told([]int{nodeIndex},
+			fmt.Sprintf("x.kernel=%d\x1b%s", nodeIndex%64, strings.Repeat("x", 1000)),
+			"x.driver="+fmt.Sprint(nodeIndex%2)))
 	}
 	for _, d := range CompareNodes(groups, bySeparateNames) {
 		if n := len([]rune(d.Observed)); n > 1000 || strings.ContainsRune(d.Observed, '\x1b') {
 			t.Errorf("%s says %d characters: %s", d.ID, n, d.Observed)
 		}
 	}
-	for _, part := range []string{"n14+n16+n18+n20+n22+n24+n26+n28+n30 (nodes 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30) and 2032 more; 1 on n1+"} {
+	for _, part := range []string{"n14+n16+n18+n20+n22+n24+n26+n28+n30 (nodes " +
+		"0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30) and 2032 more; 1 on n1+"} {
 		if got := CompareNodes(groups, bySeparateNames)[0].Observed; !strings.Contains(got, part) {
 			t.Errorf("%q is missing in %q", part, got)
 		}

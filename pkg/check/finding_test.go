@@ -28,10 +28,12 @@ func TestDeviceString(t *testing.T) {
 func TestFindingAsJSON(t *testing.T) {
 	data, err := json.Marshal(Finding{
 		ID: "gpu.remap", Device: &Device{Index: 2, UUID: "GPU-1", Bus: "0000:3b:00.0"}, Verdict: Fail,
-		Observed: "a", Expected: "b", Source: "c", Hint: "d", Class: ClassNode, MaxWait: 1, Strict: true, ChangedBy: "gpu.remap=fail", Lines: []string{"e"},
+		Observed: "a", Expected: "b", Source: "c", Hint: "d", Class: ClassNode, MaxWait: 1,
+		Strict: true, ChangedBy: "gpu.remap=fail", Lines: []string{"e"},
 	})
 	const want = `{"id":"gpu.remap","device":{"index":2,"uuid":"GPU-1","bus":"0000:3b:00.0"},"verdict":"FAIL",` +
-		`"observed":"a","expected":"b","source":"c","hint":"d","class":"node","patience_ns":1,"strict":true,"by":"gpu.remap=fail","lines":["e"]}`
+		`"observed":"a","expected":"b","source":"c","hint":"d","class":"node",` +
+		`"patience_ns":1,"strict":true,"by":"gpu.remap=fail","lines":["e"]}`
 	if err != nil || string(data) != want {
 		t.Errorf("got  %s, %v\nwant %s", data, err, want)
 	}

@@ -34,8 +34,10 @@ func TestDisk(t *testing.T) {
 		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment},
 		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment},
 		{"no inodes", disk{space: change(func(s *files.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment},
-		{"a file system that does not count inodes", disk{space: change(func(s *files.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
-		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, ClassEnvironment},
+		{"a file system that does not count inodes",
+			disk{space: change(func(s *files.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
+		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x",
+			Err: syscall.EROFS}}, Fail, ClassEnvironment},
 		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, ClassEnvironment},
 		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, ClassEnvironment},
 		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, ClassEnvironment},
@@ -43,7 +45,8 @@ func TestDisk(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &Host{TempDir: "/tmp", system: node{
-				space: map[string]files.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
+				space: map[string]files.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr,
+				prove: func(string) error { return tc.disk.proveErr },
 			}}
 			f := only(t, found(h, idDisk))
 			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) {
@@ -79,13 +82,15 @@ func TestTasks(t *testing.T) {
 		"sys/fs/cgroup/job/pids.max": "300\n", "sys/fs/cgroup/job/pids.current": "60\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for tasks, want := range map[uint64]Verdict{0: Pass, 240: Pass, 241: Fail} {
 		f := only(t, found(&Host{Root: root, Tasks: tasks, system: node{}}, idLimits))
-		if f.Verdict != want || want == Fail && (f.Class != ClassEnvironment || !strings.Contains(f.Observed, "allows 300 processes and threads")) {
+		if f.Verdict != want || want == Fail &&
+			(f.Class != ClassEnvironment || !strings.Contains(f.Observed, "allows 300 processes and threads")) {
 			t.Errorf("%d tasks: %+v", tasks, f)
 		}
 	}
@@ -154,12 +159,16 @@ func TestLimits(t *testing.T) {
 		{"all is well", node{}, true, []string{"PASS 1048576 open files, unlimited locked memory"}},
 		{"few files", node{files: 4096}, true, []string{"WARN at most 4096 open files"}},
 		{"just enough files", node{files: 8192}, false, []string{"PASS 8192 open files, unlimited locked memory"}},
-		{"unlimited files", node{files: unix.RLIM_INFINITY}, false, []string{"PASS unlimited open files, unlimited locked memory"}},
+		{"unlimited files", node{files: unix.RLIM_INFINITY}, false,
+			[]string{"PASS unlimited open files, unlimited locked memory"}},
 		{"memory can't be locked", node{locked: 8 << 20}, true, []string{"WARN 8.0 MiB of locked memory"}},
-		{"memory need not be locked", node{locked: 8 << 20}, false, []string{"PASS 1048576 open files, 8.0 MiB locked memory"}},
-		{"both", node{files: 1024, locked: 64 << 10}, true, []string{"WARN at most 1024 open files", "WARN 64 KiB of locked memory"}},
+		{"memory need not be locked", node{locked: 8 << 20}, false,
+			[]string{"PASS 1048576 open files, 8.0 MiB locked memory"}},
+		{"both", node{files: 1024, locked: 64 << 10}, true,
+			[]string{"WARN at most 1024 open files", "WARN 64 KiB of locked memory"}},
 		{"can't be asked", node{err: syscall.EPERM}, true,
-			[]string{"UNKNOWN cannot be read: operation not permitted", "UNKNOWN cannot be read: operation not permitted"}},
+			[]string{"UNKNOWN cannot be read: operation not permitted",
+				"UNKNOWN cannot be read: operation not permitted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &Host{Root: tree(t, nil), system: tc.node}
@@ -189,12 +198,18 @@ func TestJudgeShare(t *testing.T) {
 		{"nothing is known", ShareFacts{}, nil},
 		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
 			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the shared file system's clock"}},
-		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen", Remedy: "mend"}}, []string{"WARN seen"}},
-		{"nearly full", ShareFacts{Space: &files.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
-		{"no inodes", ShareFacts{Space: &files.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
-		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN cannot be read: input/output error"}},
-		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the shared file system's clock"}},
-		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the shared file system's clock"}},
+		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen",
+			Remedy: "mend"}}, []string{"WARN seen"}},
+		{"nearly full", ShareFacts{Space: &files.Space{Size: 1000 * gib, Free: 100 << 20}},
+			[]string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
+		{"no inodes", ShareFacts{Space: &files.Space{Size: gib, Free: gib, Files: 1e6}},
+			[]string{"WARN! 0 of 1000000 inodes free"}},
+		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO},
+			[]string{"UNKNOWN cannot be read: input/output error"}},
+		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)},
+			[]string{"WARN 2.1s behind the shared file system's clock"}},
+		{"an hour behind", ShareFacts{Offset: offset(time.Hour)},
+			[]string{"WARN! 1h0m0s behind the shared file system's clock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.share.Path = "/scratch/me"
@@ -222,9 +237,11 @@ func TestHostTraits(t *testing.T) {
 		want  []Attribute
 	}{
 		{"nothing can be read", nil, nil},
-		{"a server", map[string]string{"proc/sys/kernel/osrelease": "6.8.0-45-generic\n", "sys/devices/system/cpu/online": "0-223\n", "proc/cpuinfo": x86},
+		{"a server", map[string]string{"proc/sys/kernel/osrelease": "6.8.0-45-generic\n",
+			"sys/devices/system/cpu/online": "0-223\n", "proc/cpuinfo": x86},
 			[]Attribute{{"x.kernel", "6.8.0-45-generic"}, {"x.cpu", "224 Intel(R) Xeon(R) Platinum 8480C"}}},
-		{"ARM", map[string]string{"sys/devices/system/cpu/online": "0-3,8,10-11\n", "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\n"},
+		{"ARM", map[string]string{"sys/devices/system/cpu/online": "0-3,8,10-11\n",
+			"proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\n"},
 			[]Attribute{{"x.cpu", "7"}}},
 		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n"}, nil},
 	} {
@@ -253,9 +270,11 @@ func TestGPUHostTraits(t *testing.T) {
 		{"no GPU for the job", false, []card{{}}, []string{driver, channel}, nil},
 		{"no network card", true, nil, []string{driver}, []Attribute{{"x.imex", "none"}}},
 		{"nothing", true, []card{{}}, []string{driver}, []Attribute{{"x.imex", "none"}}},
-		{"all", true, []card{{}}, []string{driver, channel, "sys/fs/cgroup/" + unit}, []Attribute{{"x.imex", "channels and service"}}},
+		{"all", true, []card{{}}, []string{driver, channel, "sys/fs/cgroup/" + unit},
+			[]Attribute{{"x.imex", "channels and service"}}},
 		{"channels alone", true, nil, []string{driver, channel}, []Attribute{{"x.imex", "channels"}}},
-		{"the service alone, by cgroup v1", true, nil, []string{driver, "sys/fs/cgroup/systemd/" + unit}, []Attribute{{"x.imex", "service"}}},
+		{"the service alone, by cgroup v1", true, nil,
+			[]string{driver, "sys/fs/cgroup/systemd/" + unit}, []Attribute{{"x.imex", "service"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			files := cards(tc.cards...)

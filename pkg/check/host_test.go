@@ -88,7 +88,8 @@ func TestLookEndsWithItsContext(t *testing.T) {
 }
 
 func TestLookBroken(t *testing.T) {
-	h := &Host{Root: tree(t, nil), TempDir: "/tmp", system: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
+	h := &Host{Root: tree(t, nil), TempDir: "/tmp",
+		system: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
 	for _, f := range h.Inspect(t.Context(), nil) {
 		complete(t, f)
 		if f.Verdict != Unknown && f.ID != idIB && f.ID != idStep {

@@ -74,23 +74,30 @@ func TestIB(t *testing.T) {
 	}{
 		{"none", nil, all, 4, []string{"SKIP  no RDMA NICs"}},
 		{"eight", eight(card{}), "", 4, []string{"PASS  8x400 Gb/s active"}},
-		{"eight and one for management", append(eight(card{}), ethernet), "", 4, []string{"PASS  8x400 Gb/s, 1x25 Gb/s active"}},
-		{"two like it, and one of them for management", []card{with(ethernet, func(c *card) { c.rate = "100 Gb/sec (4X EDR)" }), ethernet}, "", 4,
+		{"eight and one for management", append(eight(card{}), ethernet), "", 4,
+			[]string{"PASS  8x400 Gb/s, 1x25 Gb/s active"}},
+		{"two like it, and one of them for management",
+			[]card{with(ethernet, func(c *card) { c.rate = "100 Gb/sec (4X EDR)" }), ethernet}, "", 4,
 			[]string{"PASS  1x100 Gb/s, 1x25 Gb/s active"}},
-		{"virtual functions don't count", append(eight(card{}), with(down, func(c *card) { c.virtual = true })), "", 4, []string{"PASS  8x400 Gb/s active"}},
-		{"active is what counts", pair(card{phys: "6: LinkErrorRecovery"}), all, 4, []string{"PASS  2x400 Gb/s active"}},
+		{"virtual functions don't count", append(eight(card{}),
+			with(down, func(c *card) { c.virtual = true })), "", 4, []string{"PASS  8x400 Gb/s active"}},
+		{"active is what counts", pair(card{phys: "6: LinkErrorRecovery"}), all, 4,
+			[]string{"PASS  2x400 Gb/s active"}},
 
 		// Ports that the job does not name.
 		{"one is in INIT", pair(initial), "", 4, []string{"WARN! mlx5_1 INIT, LinkUp"}},
 		{"one is Polling", pair(down), "", 4, []string{"WARN! mlx5_1 DOWN, Polling"}},
 		{"one is Disabled", pair(disabled), "", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 		{"one is slower", pair(slow), "", 4, []string{"WARN! mlx5_1 200 Gb/s"}},
-		{"the storage is down, and nothing like it is up", append(pair(card{}), with(disabled, func(c *card) { c.board = "MT_1" })), "", 4,
+		{"the storage is down, and nothing like it is up",
+			append(pair(card{}), with(disabled, func(c *card) { c.board = "MT_1" })), "", 4,
 			[]string{"PASS  2x400 Gb/s active, 1 down with no comparable port up"}},
 		{"no second port of a card has a cable", []card{{}, with(down, second), {}, with(down, second)}, "", 4,
 			[]string{"PASS  2x400 Gb/s active, 2 down with no comparable port up"}},
-		{"one second port of a card is down", []card{{}, {function: "1"}, {}, with(disabled, second)}, "", 4, []string{"WARN! mlx5_3 DOWN, Disabled"}},
-		{"a device's second port has no cable", dual, "", 4, []string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
+		{"one second port of a card is down", []card{{}, {function: "1"}, {},
+			with(disabled, second)}, "", 4, []string{"WARN! mlx5_3 DOWN, Disabled"}},
+		{"a device's second port has no cable", dual, "", 4,
+			[]string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
 		{"all are down", []card{disabled, down}, "", 4, []string{"WARN  none of 2 ports is active"}},
 		{"no state to read", pair(card{lacks: "state"}), "", 4, []string{"UNKNOWN mlx5_1"}},
 
@@ -100,21 +107,28 @@ func TestIB(t *testing.T) {
 		{"a named one is Polling", pair(down), all, 4, []string{"WAIT mlx5_1 DOWN, Polling"}},
 		{"a named one is Disabled", pair(disabled), all, 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"a named one is slower", pair(slow), all, 4, []string{"FAIL mlx5_1 200 Gb/s"}},
-		{"the only named one is slower than what the job does not use", []card{slow, {}}, hca + "mlx5_0", 4, []string{"PASS  1x200 Gb/s, 1x400 Gb/s active"}},
-		{"the only named one is down, and nothing like it is up", []card{disabled}, hca + "=mlx5_0", 0, []string{"FAIL mlx5_0 DOWN, Disabled"}},
-		{"one that is not named is down", append(pair(card{}), disabled), all, 4, []string{"WARN! mlx5_2 DOWN, Disabled"}},
-		{"what another name begins with", []card{{}, {}, with(disabled, func(c *card) { c.name = "mlx5_10" })}, hca + "mlx5_1", 4, []string{"WARN! mlx5_10 DOWN, Disabled"}},
+		{"the only named one is slower than what the job does not use", []card{slow, {}}, hca +
+			"mlx5_0", 4, []string{"PASS  1x200 Gb/s, 1x400 Gb/s active"}},
+		{"the only named one is down, and nothing like it is up", []card{disabled}, hca + "=mlx5_0",
+			0, []string{"FAIL mlx5_0 DOWN, Disabled"}},
+		{"one that is not named is down", append(pair(card{}), disabled), all, 4,
+			[]string{"WARN! mlx5_2 DOWN, Disabled"}},
+		{"what another name begins with", []card{{}, {},
+			with(disabled, func(c *card) { c.name = "mlx5_10" })}, hca + "mlx5_1", 4,
+			[]string{"WARN! mlx5_10 DOWN, Disabled"}},
 		{"what all names begin with", pair(disabled), hca + "mlx5", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 		{"all but some", pair(disabled), hca + "^=mlx5_0,mlx5_1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 		{"a named port", pair(disabled), hca + "=mlx5_0:1,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"a named card with its rail", pair(disabled), hca + "=mlx5_1::0", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"another port is named", pair(disabled), hca + "=mlx5_1:2", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
-		{"a card of two ports is named", dual, hca + "=mlx4_0", 4, []string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
+		{"a card of two ports is named", dual, hca + "=mlx4_0", 4,
+			[]string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
 		{"the second port of two is named", dual, hca + "=mlx4_0:2", 4, []string{"FAIL mlx4_0 port 2 DOWN, Disabled"}},
 		{"UCX names it", pair(disabled), ucx + "eth0,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"UCX does without it", pair(disabled), ucx + "^mlx5_1:1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 		{"NCCL uses none", pair(disabled), all + " NCCL_IB_DISABLE=1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
-		{"NCCL uses none, and UCX one", pair(disabled), all + " NCCL_IB_DISABLE=1 " + ucx + "mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"NCCL uses none, and UCX one", pair(disabled), all + " NCCL_IB_DISABLE=1 " + ucx +
+			"mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"nobody knows how many nodes", pair(disabled), all, 0, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"a job on one node needs nothing", pair(disabled), all, 1, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 	} {
@@ -146,7 +160,8 @@ func TestIB(t *testing.T) {
 
 // TestIBUnread verifies that an unreadable directory is distinguished from a node without cards.
 func TestIBUnread(t *testing.T) {
-	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}), TempDir: t.TempDir(), system: node{}}
+	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}),
+		TempDir: t.TempDir(), system: node{}}
 	if f := only(t, found(h, idIB)); f.Verdict != Unknown {
 		t.Errorf("got %+v", f)
 	}
@@ -162,7 +177,8 @@ func TestIBPatience(t *testing.T) {
 		if !want {
 			state = "2: INIT"
 		}
-		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys})), Environ: []string{"NCCL_IB_HCA=mlx5_1"}}
+		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys})),
+			Environ: []string{"NCCL_IB_HCA=mlx5_1"}}
 		if f := found(h, idIB)[0]; (f.MaxWait == linkTrainingTimeout) != want {
 			t.Errorf("%s: patience %s", phys, f.MaxWait)
 		}
@@ -180,13 +196,20 @@ func TestNICTraits(t *testing.T) {
 		want  []Attribute
 	}{
 		{"none", nil, []Attribute{{"x.nics", "none"}}},
-		{"eight", eight(card{}), []Attribute{{"x.nics", "8 MT4129"}, {"x.nic_rate", "8x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"of two kinds", []card{field, {}, {}}, []Attribute{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"eight", eight(card{}), []Attribute{{"x.nics", "8 MT4129"}, {"x.nic_rate", "8x400 Gb/s"},
+			{"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"of two kinds", []card{field, {}, {}},
+			[]Attribute{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"},
+				{"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
 		{"of two versions", []card{{}, {firmware: "28.40.1000"}, {}},
-			[]Attribute{{"x.nics", "3 MT4129"}, {"x.nic_rate", "3x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT4129 28.40.1000"}}},
-		{"one is down", eight(down), []Attribute{{"x.nics", "8 MT4129"}, {"x.nic_rate", "7x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"all are down", []card{down, down}, []Attribute{{"x.nics", "2 MT4129"}, {"x.nic_rate", "none active"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
-		{"virtual functions don't count", []card{{}, {virtual: true}}, []Attribute{{"x.nics", "1 MT4129"}, {"x.nic_rate", "1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+			[]Attribute{{"x.nics", "3 MT4129"}, {"x.nic_rate", "3x400 Gb/s"},
+				{"x.nic_fw", "MT4129 28.39.1002, MT4129 28.40.1000"}}},
+		{"one is down", eight(down), []Attribute{{"x.nics", "8 MT4129"},
+			{"x.nic_rate", "7x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"all are down", []card{down, down}, []Attribute{{"x.nics", "2 MT4129"},
+			{"x.nic_rate", "none active"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"virtual functions don't count", []card{{}, {virtual: true}},
+			[]Attribute{{"x.nics", "1 MT4129"}, {"x.nic_rate", "1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
 		{"a port can't be read", []card{{}, {lacks: "state"}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

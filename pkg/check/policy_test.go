@@ -62,25 +62,36 @@ func TestPolicyJudges(t *testing.T) {
 		{"auto lets a warning be", Policy{Mode: ModeAuto}, finding{"gpu.remap", Warn, true}, Warn, ""},
 		{"auto lets an unknown be", Policy{Mode: ModeAuto}, finding{"gpu.remap", Unknown, false}, Unknown, ""},
 		{"auto fails", Policy{Mode: ModeAuto}, finding{"gpu.remap", Fail, false}, Fail, ""},
-		{"require wants to know", Policy{Mode: ModeRequire}, finding{"gpu.remap", Unknown, false}, Fail, "gpu-check=require"},
+		{"require wants to know", Policy{Mode: ModeRequire}, finding{"gpu.remap", Unknown, false},
+			Fail, "gpu-check=require"},
 		{"of GPUs", Policy{Mode: ModeRequire}, finding{"net.ib", Unknown, false}, Unknown, ""},
 		{"require lets a warning be", Policy{Mode: ModeRequire}, finding{"gpu.remap", Warn, true}, Warn, ""},
-		{"strict wants to know", Policy{Mode: ModeStrict}, finding{"gpu.remap", Unknown, false}, Fail, "gpu-check=strict"},
-		{"strict fails what is marked for it", Policy{Mode: ModeStrict}, finding{"gpu.remap", Warn, true}, Fail, "gpu-check=strict"},
+		{"strict wants to know", Policy{Mode: ModeStrict}, finding{"gpu.remap", Unknown, false},
+			Fail, "gpu-check=strict"},
+		{"strict fails what is marked for it", Policy{Mode: ModeStrict},
+			finding{"gpu.remap", Warn, true}, Fail, "gpu-check=strict"},
 		{"strict lets other warnings be", Policy{Mode: ModeStrict}, finding{"gpu.ecc_corr", Warn, false}, Warn, ""},
 		{"off looks at no GPU", Policy{Mode: ModeOff}, finding{"gpu.remap", Fail, false}, off, ""},
 		{"and at the rest", Policy{Mode: ModeOff}, finding{"node.shm", Fail, false}, Fail, ""},
-		{"off, but for one", Policy{Mode: ModeOff, Rules: rules("gpu.env=warn")}, finding{"gpu.env", Fail, false}, Warn, "gpu.env=warn"},
-		{"a rule warns", Policy{Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Fail, false}, Warn, "gpu.busy=warn"},
-		{"a rule warns of what is unknown", Policy{Mode: ModeRequire, Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Unknown, false}, Warn, "gpu.busy=warn"},
-		{"a rule outranks strict", Policy{Mode: ModeStrict, Rules: rules("gpu.remap=warn")}, finding{"gpu.remap", Warn, true}, Warn, ""},
+		{"off, but for one", Policy{Mode: ModeOff, Rules: rules("gpu.env=warn")},
+			finding{"gpu.env", Fail, false}, Warn, "gpu.env=warn"},
+		{"a rule warns", Policy{Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Fail, false},
+			Warn, "gpu.busy=warn"},
+		{"a rule warns of what is unknown", Policy{Mode: ModeRequire,
+			Rules: rules("gpu.busy=warn")}, finding{"gpu.busy", Unknown, false}, Warn, "gpu.busy=warn"},
+		{"a rule outranks strict", Policy{Mode: ModeStrict, Rules: rules("gpu.remap=warn")},
+			finding{"gpu.remap", Warn, true}, Warn, ""},
 		{"a rule fails", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Warn, false}, Fail, "node.*=fail"},
 		{"a rule makes nothing wrong", Policy{Rules: rules("node.*=fail")}, finding{"node.shm", Pass, false}, Pass, ""},
-		{"nobody waits for what stops nobody", Policy{Rules: rules("gpu.fabric=warn")}, finding{"gpu.fabric", Wait, false}, Warn, "gpu.fabric=warn"},
-		{"who waits goes on waiting", Policy{Rules: rules("gpu.fabric=fail")}, finding{"gpu.fabric", Wait, false}, Wait, ""},
+		{"nobody waits for what stops nobody", Policy{Rules: rules("gpu.fabric=warn")},
+			finding{"gpu.fabric", Wait, false}, Warn, "gpu.fabric=warn"},
+		{"who waits goes on waiting", Policy{Rules: rules("gpu.fabric=fail")},
+			finding{"gpu.fabric", Wait, false}, Wait, ""},
 		{"off is off", Policy{Rules: rules("gpu.fabric=off")}, finding{"gpu.fabric", Wait, false}, off, ""},
-		{"the last rule counts", Policy{Rules: rules("gpu.*=off", "gpu.remap=fail")}, finding{"gpu.remap", Warn, false}, Fail, "gpu.remap=fail"},
-		{"the last rule counts, wide or not", Policy{Rules: rules("gpu.remap=fail", "gpu.*=off")}, finding{"gpu.remap", Warn, false}, off, ""},
+		{"the last rule counts", Policy{Rules: rules("gpu.*=off", "gpu.remap=fail")},
+			finding{"gpu.remap", Warn, false}, Fail, "gpu.remap=fail"},
+		{"the last rule counts, wide or not", Policy{Rules: rules("gpu.remap=fail", "gpu.*=off")},
+			finding{"gpu.remap", Warn, false}, off, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := tc.policy.Apply([]Finding{{ID: tc.id, Verdict: tc.verdict, Strict: tc.strict}})
@@ -90,7 +101,8 @@ func TestPolicyJudges(t *testing.T) {
 			if got[0].Verdict != tc.want || got[0].ChangedBy != tc.by {
 				t.Errorf("got %s by %q, want %s by %q", got[0].Verdict, got[0].ChangedBy, tc.want, tc.by)
 			}
-			if again := tc.policy.Apply(got); len(again) == 1 && (again[0].Verdict != tc.want || again[0].ChangedBy != tc.by) {
+			if again := tc.policy.Apply(got); len(again) == 1 &&
+				(again[0].Verdict != tc.want || again[0].ChangedBy != tc.by) {
 				t.Errorf("judged twice, it is %s by %q", again[0].Verdict, again[0].ChangedBy)
 			}
 		})

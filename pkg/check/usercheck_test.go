@@ -32,7 +32,8 @@ func activeOf(t *testing.T, commands ...string) ActiveChecks {
 			t.Error(err)
 		}
 	})
-	return ActiveChecks{Config: Config{ActiveCommands: commands, ActiveTimeout: ceiling}, Starter: super, Env: os.Environ(), Dir: t.TempDir()}
+	return ActiveChecks{Config: Config{ActiveCommands: commands, ActiveTimeout: ceiling},
+		Starter: super, Env: os.Environ(), Dir: t.TempDir()}
 }
 
 func TestActiveExits(t *testing.T) {
@@ -50,11 +51,14 @@ func TestActiveExits(t *testing.T) {
 		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", ClassEnvironment, ""},
 		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", ClassEnvironment, ""},
 		{"another code", "echo err; exit 226", Fail, "exit code 226: err", ClassEnvironment, "err"},
-		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
-		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
+		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell cannot execute it",
+			ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
+		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell cannot execute it",
+			ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
 		{"control characters", `printf 'a\033[2Jb\n'`, Pass, "a\ufffd[2Jb", "", ""},
 		{"the last lines", "seq 1 99; exit 2", Fail, "1", ClassEnvironment, "90|91|92|93|94|95|96|97|98|99"},
-		{"the caller's environment and directory", `[ "$GIVEN" = yes ] && touch x && echo "$GIVEN"`, Pass, "yes", "", ""},
+		{"the caller's environment and directory", `[ "$GIVEN" = yes ] && touch x && echo "$GIVEN"`,
+			Pass, "yes", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := activeOf(t, tc.command)
@@ -64,7 +68,8 @@ func TestActiveExits(t *testing.T) {
 				t.Fatalf("got %+v", got)
 			}
 			f := got[0]
-			if f.Verdict != tc.verdict || f.Observed != tc.observed || f.Class != tc.class || strings.Join(f.Lines, "|") != tc.lines {
+			if f.Verdict != tc.verdict || f.Observed != tc.observed || f.Class != tc.class ||
+				strings.Join(f.Lines, "|") != tc.lines {
 				t.Errorf("got %+v", f)
 			}
 		})
@@ -80,7 +85,8 @@ func TestActiveHangIsKilled(t *testing.T) {
 	a := activeOf(t, "trap '' TERM; setsid sh -c 'echo $$ >pid; exec sleep 1000' & while :; do sleep 1; done")
 	a.ActiveTimeout = 2 * time.Second
 	got := a.Run(t.Context(), true)
-	if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "timed out after ") || got[0].Hint == "" {
+	if len(got) != 1 || got[0].Verdict != Fail ||
+		!strings.Contains(got[0].Observed, "timed out after ") || got[0].Hint == "" {
 		t.Errorf("got %+v", got)
 	}
 	gone(t, a.Dir)
@@ -124,7 +130,8 @@ func TestActiveIsInterrupted(t *testing.T) {
 		}
 	}
 	cancel(errors.New("the job is over"))
-	if f := <-got; len(f) != 1 || f[0].Verdict != Unknown || f[0].Observed != "interrupted before it finished: the job is over" {
+	if f := <-got; len(f) != 1 || f[0].Verdict != Unknown ||
+		f[0].Observed != "interrupted before it finished: the job is over" {
 		t.Errorf("got %+v", f)
 	}
 	gone(t, a.Dir)
@@ -134,14 +141,16 @@ func TestActiveNotRun(t *testing.T) {
 	a := activeOf(t, "touch one", "touch two")
 	a.Policy = Policy{Rules: []Rule{{"active.touch-2", EffectOff}}}
 	got := a.Run(t.Context(), false)
-	if len(got) != 1 || got[0].ID != "active.touch" || got[0].Verdict != Skip || !strings.HasPrefix(got[0].Observed, "not run: ") {
+	if len(got) != 1 || got[0].ID != "active.touch" || got[0].Verdict != Skip ||
+		!strings.HasPrefix(got[0].Observed, "not run: ") {
 		t.Errorf("got %+v", got)
 	}
 	if names, _ := filepath.Glob(filepath.Join(a.Dir, "*")); len(names) > 0 {
 		t.Errorf("there is %v", names)
 	}
 	got = a.Run(t.Context(), true)
-	if names, _ := filepath.Glob(filepath.Join(a.Dir, "*")); len(got) != 1 || got[0].Verdict != Pass || len(names) != 1 || filepath.Base(names[0]) != "one" {
+	if names, _ := filepath.Glob(filepath.Join(a.Dir, "*")); len(got) != 1 ||
+		got[0].Verdict != Pass || len(names) != 1 || filepath.Base(names[0]) != "one" {
 		t.Errorf("got %+v, and there is %v", got, names)
 	}
 }
@@ -160,12 +169,15 @@ func TestActiveCannotStart(t *testing.T) {
 
 func TestActiveIDs(t *testing.T) {
 	got := activeIDs([]string{
-		"/opt/site/nccl-test.sh --min=400", "dcgmi diag -r 1", "dcgmi diag -r 2", "NCCL_DEBUG=info exec /opt/x/all_reduce_perf -b 8", "env A=b python3 x.py",
-		"'/opt/my tools/x'", "./a=b", "(cd /; ls)", "$TOOL", "true;", "", "exec", "/", "..", "ümlaut", "dcgmi-2", strings.Repeat("x", 100),
+		"/opt/site/nccl-test.sh --min=400", "dcgmi diag -r 1", "dcgmi diag -r 2",
+		"NCCL_DEBUG=info exec /opt/x/all_reduce_perf -b 8", "env A=b python3 x.py",
+		"'/opt/my tools/x'", "./a=b", "(cd /; ls)", "$TOOL", "true;", "", "exec", "/", "..",
+		"ümlaut", "dcgmi-2", strings.Repeat("x", 100),
 	})
 	want := []string{
 		"active.nccl-test.sh", "active.dcgmi", "active.dcgmi-2", "active.all_reduce_perf", "active.python3",
-		"active.my", "active.ab", "active.cd", "active.TOOL", "active.true", "active.command", "active.command-2", "active.command-3", "active.command-4",
+		"active.my", "active.ab", "active.cd", "active.TOOL", "active.true", "active.command",
+		"active.command-2", "active.command-3", "active.command-4",
 		"active.mlaut", "active.dcgmi-2-2", "active." + strings.Repeat("x", 40),
 	}
 	if !slices.Equal(got, want) {
@@ -259,7 +271,8 @@ func TestDCGM(t *testing.T) {
 func TestNCCL(t *testing.T) {
 	measured := func(wrong, bandwidth string) string {
 		return "# nThread 1 nGpus 8 minBytes 1073741824 maxBytes 1073741824\n" +
-			"  1073741824     268435456     float     sum      -1   4027.3  266.61  466.57      0   4029.1  266.50  466.37      0\n" +
+			"  1073741824     268435456     float     sum      -1   4027.3  266.61  466.57      " +
+			"0   4029.1  266.50  466.37      0\n" +
 			"# Out of bounds values : " + wrong + "\n# Avg bus bandwidth    : " + bandwidth + " \n#\n"
 	}
 	for _, tc := range []struct {
@@ -271,15 +284,20 @@ func TestNCCL(t *testing.T) {
 		observed         string
 	}{
 		{"enough", " 300", "0,1,2,3", measured("0 OK", "448.212"), 0, "-b 1G -e 1G -g 4", Pass, "448.212 GB/s"},
-		{"too slow", " 300", "0,1", measured("0 OK", "47.4509"), 0, "-b 1G -e 1G -g 2", Fail, "failed: 47.4509 GB/s, and not 300"},
-		{"wrong results", " 300", "0,1", measured("12 FAILED", "448.2"), 1, "-b 1G -e 1G -g 2", Fail, "failed: 12 wrong results"},
-		{"NCCL fails", "", "0,1", "n3: Test NCCL failure common.cu:958 'unhandled system error'\n", 3, "-b 1G -e 1G -g 2", Fail,
+		{"too slow", " 300", "0,1", measured("0 OK", "47.4509"), 0, "-b 1G -e 1G -g 2", Fail,
+			"failed: 47.4509 GB/s, and not 300"},
+		{"wrong results", " 300", "0,1", measured("12 FAILED", "448.2"), 1, "-b 1G -e 1G -g 2",
+			Fail, "failed: 12 wrong results"},
+		{"NCCL fails", "", "0,1", "n3: Test NCCL failure common.cu:958 'unhandled system error'\n",
+			3, "-b 1G -e 1G -g 2", Fail,
 			"failed: n3: Test NCCL failure common.cu:958 'unhandled system error'"},
 		{"one GPU", " 300", "3", "", 0, "", Pass, "there is only one GPU: no all-reduce"},
-		{"it does not exist", "", "0,1", "", -1, "", Unknown, "cannot find all_reduce_perf: build nccl-tests or rccl-tests, and add it to PATH or set ALL_REDUCE_PERF"},
+		{"it does not exist", "", "0,1", "", -1, "", Unknown,
+			"cannot find all_reduce_perf: build nccl-tests or rccl-tests, and add it to PATH or set ALL_REDUCE_PERF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, asked := runShipped(t, "nccl.sh"+tc.args, "all_reduce_perf", tc.said, tc.code, "CUDA_VISIBLE_DEVICES="+tc.gpus)
+			f, asked := runShipped(t, "nccl.sh"+tc.args, "all_reduce_perf", tc.said, tc.code,
+				"CUDA_VISIBLE_DEVICES="+tc.gpus)
 			if f.ID != "active.nccl.sh" || f.Verdict != tc.verdict || f.Observed != tc.observed || asked != tc.asked {
 				t.Errorf("found %+v; all_reduce_perf was asked for %q", f, asked)
 			}

@@ -53,7 +53,6 @@ func init() {
 		return hang()
 	}
 	helpers["descriptors"] = tellDescriptors
-	helpers["parent"] = beParent
 	helpers["CUDA"] = func() int {
 		_, _ = os.Stdout.Write(message{CUDA: &CUDAFacts{Init: "SYSTEM_NOT_READY"}}.encodeLine())
 		return 0
@@ -133,7 +132,8 @@ func TestWhatBecomesOfAChild(t *testing.T) {
 					t.Errorf("the detail %q lacks %q", facts.Detail, part)
 				}
 			}
-			if (facts.Detail != "") != (test.detail != nil) || strings.ContainsAny(facts.Detail, "\n\x1b") || len(facts.Detail) > 4<<10 {
+			if (facts.Detail != "") != (test.detail != nil) ||
+				strings.ContainsAny(facts.Detail, "\n\x1b") || len(facts.Detail) > 4<<10 {
 				t.Errorf("detail %q", facts.Detail)
 			}
 			noneLeft(t)
@@ -160,7 +160,8 @@ func TestCUDA(t *testing.T) {
 		}
 		noneLeft(t)
 	}
-	if facts, err := (Child{Program: "/nonexistent"}).ProbeCUDA(t.Context()); err != nil || facts.Init != ProbeDied || !strings.Contains(facts.Detail, "/nonexistent") {
+	if facts, err := (Child{Program: "/nonexistent"}).ProbeCUDA(t.Context()); err != nil ||
+		facts.Init != ProbeDied || !strings.Contains(facts.Detail, "/nonexistent") {
 		t.Errorf("that can't start: %+v, %v", facts, err)
 	}
 	over := errors.New("the job is over")
@@ -253,7 +254,8 @@ type slowDriver struct{ deviceLibrary }
 
 func (slowDriver) inspectGPUs(tell func(message)) Facts {
 	for came := range 10 {
-		tell(message{Progress: &Progress{Initialised: came, Total: 10, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
+		tell(message{Progress: &Progress{Initialised: came, Total: 10,
+			SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
 		time.Sleep(400 * time.Millisecond)
 	}
 	return Facts{Version: FactsVersion, Init: Success}
@@ -277,7 +279,8 @@ func TestDeadlineGrows(t *testing.T) {
 		_, _ = session.ensureChild(t.Context())
 		last := Progress{}
 		facts, err := session.Probe(t.Context(), func(p Progress) { last = p })
-		if err != nil || facts.Init != tc.init || last.Initialised != tc.came || last.Total != 10 || last.SlowCalls == "" {
+		if err != nil || facts.Init != tc.init || last.Initialised != tc.came || last.Total != 10 ||
+			last.SlowCalls == "" {
 			t.Errorf("%s: got %+v, %v after %+v", tc.helper, facts, err, last)
 		}
 		_ = session.Close(t.Context())
@@ -290,7 +293,8 @@ type stuckDriver struct{ deviceLibrary }
 
 func (stuckDriver) inspectGPUs(tell func(message)) Facts {
 	for came := 1; ; came = min(came+1, 4) {
-		tell(message{Progress: &Progress{Initialised: came, Total: 10, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 4"}})
+		tell(message{Progress: &Progress{Initialised: came, Total: 10,
+			SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 4"}})
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -370,7 +374,8 @@ func TestChildCommandLine(t *testing.T) {
 		"another": {child, "/opt/bringupd", "gpu-child"},
 		"plain":   {Child{}, process.OwnBinary, "gpu-child"},
 	} {
-		if got := strings.Join(test.child.childArgs()[1:], " "); got != test.args || test.child.programPath() != test.program {
+		if got := strings.Join(test.child.childArgs()[1:], " "); got != test.args ||
+			test.child.programPath() != test.program {
 			t.Errorf("%s: %s %q", name, test.child.programPath(), got)
 		}
 	}
@@ -408,75 +413,6 @@ func TestChildHoldsNoFileOfOurs(t *testing.T) {
 	}
 }
 
-func TestNoDescriptorLeaks(t *testing.T) {
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
-	if _, err := helperChild("answer").Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	before := count()
-	for range 5 {
-		for _, helper := range []string{"answer", "much", "loader"} {
-			if _, err := helperChild(helper).Probe(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, _ = Child{Program: "/nonexistent"}.Probe(t.Context())
-	}
-	if after := count(); after > before {
-		t.Errorf("%d files are open, and %d were", after, before)
-	}
-}
-
-// beParent probes with a child that takes a while; the parent is killed meanwhile. A child that
-// hangs is covered by a test that does not take minutes.
-func beParent() int {
-	os.Unsetenv(childEnvVariable)
-	_, _ = helperChild("slow driver").Probe(context.Background())
-	return 0
-}
-
-func TestChildDiesWithItsParent(t *testing.T) {
-	parent, err := os.StartProcess(process.OwnBinary, []string{"parent"}, &os.ProcAttr{Env: helperEnv("parent"), Files: make([]*os.File, 3)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := 0
-	until(t, "child of the parent", func() bool {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent.Pid, parent.Pid))
-		for _, other := range tasks(parent.Pid) {
-			more, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", parent.Pid, other))
-			text = append(text, more...)
-		}
-		fields := strings.Fields(string(text))
-		if len(fields) > 0 {
-			child, _ = strconv.Atoi(fields[0])
-		}
-		return child != 0
-	})
-	if err := parent.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = parent.Wait()
-	until(t, "end of the child", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	})
-}
-
-func tasks(pid int) (ids []string) {
-	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, entry := range entries {
-		ids = append(ids, entry.Name())
-	}
-	return ids
-}
-
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); !condition(); time.Sleep(5 * time.Millisecond) {
@@ -493,7 +429,8 @@ func TestLastLines(t *testing.T) {
 		{"the last three", "a\nb\n\nc\nd\n", "b; c; d"},
 		{"nothing that a terminal obeys", "\x1b[31mred\x07\n", "red"},
 		{"no text", "\xff\xfe\n", "\ufffd\ufffd"},
-		{"a crash", "a\nb\nSIGSEGV: segmentation violation\nPC=0x1\n[signal]\n\nr1 0\nr2 0\n", "SIGSEGV: segmentation violation; PC=0x1; [signal]"},
+		{"a crash", "a\nb\nSIGSEGV: segmentation violation\nPC=0x1\n[signal]\n\nr1 0\nr2 0\n",
+			"SIGSEGV: segmentation violation; PC=0x1; [signal]"},
 		{"long", strings.Repeat("x", 100_000) + "\nend\n", strings.Repeat("x", maxKeptLineLength-1) + "…; end"},
 	} {
 		var l outputTail

@@ -75,17 +75,20 @@ func wholly(d *dgxa100.Device, index int) {
 		return make([]uint64, 3+int(cause)), ok
 	}
 	d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, ok }
-	d.GetMemoryErrorCounterFunc = func(kind nvml.MemoryErrorType, counter nvml.EccCounterType, where nvml.MemoryLocation) (uint64, nvml.Return) {
+	d.GetMemoryErrorCounterFunc = func(kind nvml.MemoryErrorType, counter nvml.EccCounterType,
+		where nvml.MemoryLocation) (uint64, nvml.Return) {
 		return uint64(100*int(counter) + 10*int(where) + int(kind)), ok
 	}
 	d.GetTotalEccErrorsFunc = func(kind nvml.MemoryErrorType, counter nvml.EccCounterType) (uint64, nvml.Return) {
 		return uint64(1000 + int(kind)), ok
 	}
 	d.GetSramEccErrorStatusFunc = func() (nvml.EccSramErrorStatus, nvml.Return) {
-		return nvml.EccSramErrorStatus{VolatileUncParity: 1, VolatileUncSecDed: 2, VolatileCor: 4, AggregateCor: 8, BThresholdExceeded: 1}, ok
+		return nvml.EccSramErrorStatus{VolatileUncParity: 1, VolatileUncSecDed: 2, VolatileCor: 4,
+			AggregateCor: 8, BThresholdExceeded: 1}, ok
 	}
 	d.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) {
-		return nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_COMPLETED, Status: uint32(nvml.ERROR_NOT_READY), CliqueId: 7, ClusterUuid: [16]uint8{1}}, ok
+		return nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_COMPLETED,
+			Status: uint32(nvml.ERROR_NOT_READY), CliqueId: 7, ClusterUuid: [16]uint8{1}}, ok
 	}
 	d.GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
 		if link >= 12 {
@@ -135,7 +138,8 @@ func TestCollectFromMock(t *testing.T) {
 	server := mockDGX()
 	f := collectFrom(server)
 	if diff := cmp.Diff(Facts{
-		Version: FactsVersion, Init: Success, Driver: newReading("550.54.15"), CUDA: newReading("12.4"), Count: newReading(8),
+		Version: FactsVersion, Init: Success, Driver: newReading("550.54.15"),
+		CUDA: newReading("12.4"), Count: newReading(8),
 		GPUs: f.GPUs, Pairs: f.Pairs,
 	}, f); diff != "" {
 		t.Error(diff)
@@ -145,10 +149,12 @@ func TestCollectFromMock(t *testing.T) {
 		all = append(all, NVLink{i, newReading(i != 5)})
 	}
 	want := GPU{
-		Index: 4, Handle: Success, UUID: newReading(server.Devices[4].(*dgxa100.Device).UUID), Bus: newReading("0000:3f:00.0"), Name: newReading("Mock NVIDIA A100-SXM4-40GB"),
+		Index: 4, Handle: Success, UUID: newReading(server.Devices[4].(*dgxa100.Device).UUID),
+		Bus: newReading("0000:3f:00.0"), Name: newReading("Mock NVIDIA A100-SXM4-40GB"),
 		DeviceInfo: DeviceInfo{
-			VBIOS: newReading("92.00.45.00.03"), GSP: newReading("550.54.15"), Memory: newReading(Memory{Total: 100, Used: 2}),
-			Numa: missingReading[int](NotSupported), Persistence: newReading(true), ComputeMode: newReading(3),
+			VBIOS: newReading("92.00.45.00.03"), GSP: newReading("550.54.15"),
+			Memory: newReading(Memory{Total: 100, Used: 2}),
+			Numa:   missingReading[int](NotSupported), Persistence: newReading(true), ComputeMode: newReading(3),
 		},
 		Health: Health{
 			Recovery: newReading(2), Remapped: newReading(RemappedRows{Uncorrected: 2, Pending: true}),
@@ -157,11 +163,13 @@ func TestCollectFromMock(t *testing.T) {
 			SRAM:    newReading(MemoryErrors{Uncorrected: 3, ThresholdExceeded: true}),
 		},
 		Interconnect: Interconnect{
-			Fabric: newReading(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
-			Links:  all, C2C: newReading(LinkCount{Active: 2, Total: 3}),
+			Fabric: newReading(Fabric{State: 3, Status: "NOT_READY",
+				Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
+			Links: all, C2C: newReading(LinkCount{Active: 2, Total: 3}),
 		},
 		Utilization: Utilization{
-			MIG: newReading(ModeState{}), Processes: newReading([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			MIG: newReading(ModeState{}), Processes: newReading([]Process{{PID: 12, Used: 34},
+				{PID: 13, Unknown: true}}),
 			GraphicsProcesses: newReading([]Process{{PID: 14, Used: 56}}),
 		},
 	}
@@ -201,7 +209,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("count %d: got %+v", code, f)
 		}
 		server = withHandles(mockDGX(), nvml.SUCCESS, code, nvml.SUCCESS)
-		if f := collectFrom(server); len(f.GPUs) != 3 || f.GPUs[2].Handle != Success || len(f.Pairs) != 1 || cmp.Diff(GPU{Index: 1, Handle: want}, f.GPUs[1]) != "" {
+		if f := collectFrom(server); len(f.GPUs) != 3 || f.GPUs[2].Handle != Success ||
+			len(f.Pairs) != 1 || cmp.Diff(GPU{Index: 1, Handle: want}, f.GPUs[1]) != "" {
 			t.Errorf("handle %d: %+v", code, f)
 		}
 		for name, tc := range map[string]struct {
@@ -216,7 +225,9 @@ func TestFailures(t *testing.T) {
 					return nvml.SUCCESS
 				}
 			}, func(g GPU) (NVMLReturn, bool) { return g.Recovery.Reason, g.Recovery.Value == nil }},
-			"fields": {func(d *dgxa100.Device) { d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return code } },
+			"fields": {func(d *dgxa100.Device) {
+				d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return code }
+			},
 				func(g GPU) (NVMLReturn, bool) { return g.Recovery.Reason, g.Recovery.Value == nil }},
 			"remapped": {func(d *dgxa100.Device) {
 				d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 1, true, true, code }
@@ -257,7 +268,8 @@ func TestLibraryWithoutFunctions(t *testing.T) {
 	f := collectFrom(server)
 	g := f.GPUs[0]
 	if g.Handle != Success || g.UUID.Reason != FunctionNotFound || g.Processes.Reason != FunctionNotFound ||
-		g.Fabric.Reason != FunctionNotFound || g.Memory.Reason != FunctionNotFound || len(g.Links) != 0 || f.Driver.Reason != FunctionNotFound {
+		g.Fabric.Reason != FunctionNotFound || g.Memory.Reason != FunctionNotFound ||
+		len(g.Links) != 0 || f.Driver.Reason != FunctionNotFound {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -276,7 +288,10 @@ func TestSlicedGPU(t *testing.T) {
 		part.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
 			return nvml.Memory_v2{Total: 10, Used: uint64(index)}, nvml.SUCCESS
 		}
-		part.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_NO_PERMISSION }
+		part.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+			return nil,
+				nvml.ERROR_NO_PERMISSION
+		}
 		return part, nvml.SUCCESS
 	}
 	g := collectFrom(server).GPUs[0]
@@ -295,41 +310,6 @@ func TestSlicedGPU(t *testing.T) {
 	}
 }
 
-// TestOlderForms tries the forms of a query from the newest to the oldest, as for the fabric.
-func TestOlderForms(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		says [3]NVMLReturn // the reason if not Success; the last form may be unused
-		want Reading[int]
-	}{
-		{"the newest", [3]NVMLReturn{Success}, newReading(0)},
-		{"a library before the third", [3]NVMLReturn{versionMismatch, Success}, newReading(1)},
-		{"one that says it does not support it", [3]NVMLReturn{NotSupported, Success}, newReading(1)},
-		{"one before the second", [3]NVMLReturn{versionMismatch, versionMismatch, Success}, newReading(2)},
-		{"one with the old function only", [3]NVMLReturn{FunctionNotFound, FunctionNotFound, Success}, newReading(2)},
-		{"one that lacks it in all forms", [3]NVMLReturn{FunctionNotFound, FunctionNotFound, FunctionNotFound}, missingReading[int](FunctionNotFound)},
-		{"a GPU without a fabric", [3]NVMLReturn{NotSupported, NotSupported, NotSupported}, missingReading[int](NotSupported)},
-		{"a GPU that is lost", [3]NVMLReturn{GPUIsLost}, missingReading[int](GPUIsLost)},
-	} {
-		form := func(i int) func() Reading[int] {
-			return func() Reading[int] {
-				switch why := test.says[i]; why {
-				case "":
-					t.Errorf("%s: form %d is asked for", test.name, i)
-					fallthrough
-				default:
-					return missingReading[int](why)
-				case Success:
-					return newReading(i)
-				}
-			}
-		}
-		if diff := cmp.Diff(test.want, firstSupported(form(0)(), form(1), form(2))); diff != "" {
-			t.Errorf("%s: %s", test.name, diff)
-		}
-	}
-}
-
 func TestRecoveryField(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -339,12 +319,14 @@ func TestRecoveryField(t *testing.T) {
 		want  Reading[int]
 	}{
 		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, newReading(0)},
-		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, newReading(2)},
+		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT,
+			0xdead00000002, newReading(2)},
 		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, newReading(5)},
 		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, newReading(-1)},
 		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, newReading(4)},
 		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, missingReading[int](UnknownError)},
-		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, missingReading[int](NotSupported)},
+		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT,
+			0, missingReading[int](NotSupported)},
 	} {
 		server := mockDGX()
 		server.Devices[0].(*dgxa100.Device).GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
@@ -394,7 +376,8 @@ func TestLostGPU(t *testing.T) {
 	} {
 		addPCI(t, root, bus, ids[0], ids[1])
 	}
-	for _, ret := range []nvml.Return{nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION} {
+	for _, ret := range []nvml.Return{nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED,
+		nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION} {
 		f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, ret))
 		want := GPU{Index: 1, Handle: returnName(ret), Bus: newReading("0000:86:00.0")}
 		if diff := cmp.Diff(want, f.GPUs[1]); diff != "" {
@@ -404,16 +387,9 @@ func TestLostGPU(t *testing.T) {
 			t.Errorf("%s: the other one is %+v, the pairs %+v", ret, f.GPUs[0], f.Pairs)
 		}
 	}
-	if f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST)); f.GPUs[1].Bus.Value != nil || f.GPUs[2].Bus.Value != nil {
+	if f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST,
+		nvml.ERROR_GPU_IS_LOST)); f.GPUs[1].Bus.Value != nil || f.GPUs[2].Bus.Value != nil {
 		t.Error("an address is guessed")
-	}
-}
-
-func TestPairsOfThoseThatCanBeHad(t *testing.T) {
-	f := collectFrom(withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS, nvml.SUCCESS))
-	want := []GPUPair{{0, 2, newReading(5)}, {0, 3, newReading(5)}, {2, 3, newReading(5)}}
-	if diff := cmp.Diff(want, f.Pairs); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -507,7 +483,8 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 
 func TestAddressesAreThoseOfSysfs(t *testing.T) {
 	for bus, want := range map[string]string{
-		"00000000:3B:00.0": "0000:3b:00.0", "0000:3B:00.0": "0000:3b:00.0", "00010000:01:00.0": "10000:01:00.0", "": "", "odd": "odd",
+		"00000000:3B:00.0": "0000:3b:00.0", "0000:3B:00.0": "0000:3b:00.0",
+		"00010000:01:00.0": "10000:01:00.0", "": "", "odd": "odd",
 	} {
 		var info nvml.PciInfo
 		for i, c := range bus {
@@ -542,21 +519,10 @@ func TestWhatADriverHangsIn(t *testing.T) {
 		remapped()
 		time.Sleep(slowCallThreshold)
 		synctest.Wait()
-		want := "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\nwaiting for nvmlDeviceGetRemappedRows of GPU 3\n"
+		want := "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\nwaiting for " +
+			"nvmlDeviceGetRemappedRows of GPU 3\n"
 		if got := said.String(); got != want || c.openCalls != nil {
 			t.Errorf("it said %q; open: %v", got, c.openCalls)
 		}
 	})
-}
-
-// TestFactsAreSmall verifies that the facts about GPUs are small enough for records.
-func TestFactsAreSmall(t *testing.T) {
-	server := withHandles(mockDGX(), make([]nvml.Return, 16)...)
-	for _, one := range server.Devices {
-		one.(*dgxa100.Device).GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
-	}
-	facts := collectFrom(server)
-	if size := len(message{Facts: &facts}.encodeLine()); size > maxLineBytes/20 || len(facts.GPUs) != 16 {
-		t.Errorf("the facts of %d GPUs are %d bytes", len(facts.GPUs), size)
-	}
 }

@@ -74,7 +74,8 @@ func TestCUDADriver(t *testing.T) {
 		{"no names", lacking("cuGetErrorName"), "return cuInit 802", "CODE_802", 802, Reading[int]{}, ""},
 		{"no cuInit", lacking("cuInit"), "", FunctionNotFound, 0, Reading[int]{}, ""},
 		{"an empty file", standin.Fake{Library: empty}, "", LibraryNotFound, 0, Reading[int]{}, "file too short"},
-		{"no file", standin.Fake{Library: empty + "x"}, "", LibraryNotFound, 0, Reading[int]{}, "cannot open shared object file"},
+		{"no file", standin.Fake{Library: filepath.Join(t.TempDir(), "libcuda.so.1")}, "",
+			LibraryNotFound, 0, Reading[int]{}, "cannot open shared object file"},
 		{"slow", whole, "slow cuInit 2", Success, 0, newReading(8), "waiting for cuInit"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,8 +88,10 @@ func TestCUDADriver(t *testing.T) {
 			if err != nil || json.Unmarshal(out, &got) != nil {
 				t.Fatalf("%v: %s %s", err, out, &stderr)
 			}
-			if got.Init != tc.init || got.Code != tc.code || got.Count.OrZero() != tc.count.OrZero() || got.Count.Reason != tc.count.Reason ||
-				!strings.Contains(got.Detail+stderr.String(), tc.detail) || got.VisibleDevices == nil || *got.VisibleDevices != "0,1" {
+			if got.Init != tc.init || got.Code != tc.code ||
+				got.Count.OrZero() != tc.count.OrZero() || got.Count.Reason != tc.count.Reason ||
+				!strings.Contains(got.Detail+stderr.String(), tc.detail) ||
+				got.VisibleDevices == nil || *got.VisibleDevices != "0,1" {
 				t.Errorf("the facts are %+v, stderr %q", got, &stderr)
 			}
 			if tc.library == whole && !strings.HasSuffix(got.Loaded, "libcuda.so.1") {

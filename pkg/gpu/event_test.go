@@ -14,10 +14,11 @@ func TestJudge(t *testing.T) {
 		next  NextJobFitness
 		says  string // contained in the action or the meaning
 	}{
-		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
-		"a page fault":                      {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
-		"no remapping":                      {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "after the job"},
-		"an unknown Xid":                    {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit, "not in the table of Xids"},
+		"off the bus":  {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
+		"a page fault": {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
+		"no remapping": {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "after the job"},
+		"an unknown Xid": {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit,
+			"not in the table of Xids"},
 		"old NVLink, and nothing asked for": {Event{Kind: KindXid, Xid: 74}, EffectWarn, NextUnfit, "NVLink"},
 		"NVLink, and nothing asked for":     {Event{Kind: KindXid, Xid: 145}, EffectWarn, NextFit, "RLW"},
 		"C2C, and nothing asked for":        {Event{Kind: KindXid, Xid: 173}, EffectWarn, NextUnfit, "C2C"},
@@ -28,22 +29,29 @@ func TestJudge(t *testing.T) {
 		"asks to be drained":                {Event{Kind: KindRecovery, Recovery: 3}, EffectWarn, NextUnfit, "NVLink"},
 		"asks to be drained and reset":      {Event{Kind: KindRecovery, Recovery: 4}, EffectWarn, NextUnfit, "reset"},
 		"asks for IMEX":                     {Event{Kind: KindRecovery, Recovery: 5}, EffectWarn, NextUnfit, "IMEX"},
-		"asks for its bus":                  {Event{Kind: KindRecovery, Recovery: 6}, EffectFatal, NextUnfit, "PCIe bus"},
-		"asks for the system":               {Event{Kind: KindRecovery, Recovery: 7}, EffectFatal, NextUnfit, "reboot of the system"},
-		"asks for what we can't name":       {Event{Kind: KindRecovery, Recovery: 8}, EffectFatal, NextUnfit, "8"},
-		"lost":                              {Event{Kind: KindLost, Detail: string(GPUIsLost)}, EffectFatal, NextUnfit, "reboot"},
-		"lost until a reset":                {Event{Kind: KindLost, Detail: string(ResetRequired)}, EffectFatal, NextUnfit, "reset"},
-		"links down":                        {Event{Kind: KindLink, Detail: "link 3"}, EffectFatal, NextUnfit, "NVLinks"},
-		"C2C down":                          {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
-		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "cannot watch"},
-		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
-		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "respond"},
-		"begins anew":                       {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "is restarted"},
-		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
-		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "not in the table of Xids"},
+		"asks for its bus": {Event{Kind: KindRecovery, Recovery: 6}, EffectFatal,
+			NextUnfit, "PCIe bus"},
+		"asks for the system": {Event{Kind: KindRecovery, Recovery: 7}, EffectFatal,
+			NextUnfit, "reboot of the system"},
+		"asks for what we can't name": {Event{Kind: KindRecovery, Recovery: 8}, EffectFatal, NextUnfit, "8"},
+		"lost": {Event{Kind: KindLost, Detail: string(GPUIsLost)},
+			EffectFatal, NextUnfit, "reboot"},
+		"lost until a reset": {Event{Kind: KindLost, Detail: string(ResetRequired)},
+			EffectFatal, NextUnfit, "reset"},
+		"links down": {Event{Kind: KindLink, Detail: "link 3"}, EffectFatal,
+			NextUnfit, "NVLinks"},
+		"C2C down":                        {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
+		"unwatched":                       {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "cannot watch"},
+		"silent":                          {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
+		"silent of one":                   {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "respond"},
+		"begins anew":                     {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "is restarted"},
+		"of a kind from a newer bringupd": {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
+		"the driver can't name what it is": {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit,
+			"not in the table of Xids"},
 	} {
 		got := ClassifyEvent(c.event)
-		if got.Effect != c.want || got.Next != c.next || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
+		if got.Effect != c.want || got.Next != c.next ||
+			!strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
 			t.Errorf("%s: %+v, want %s, %s and %q", name, got, c.want, c.next, c.says)
 		}
 	}
@@ -81,7 +89,8 @@ func TestReadJudged(t *testing.T) {
 			t.Errorf("%q is read as %+v", record, got)
 		}
 	}
-	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a defective part of the GPU's memory could not be retired or remapped"
+	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a defective part of the GPU's memory could " +
+		"not be retired or remapped"
 	if got := told.ToFinding().OneLine(); got != want {
 		t.Errorf("it is found as\n%s\n%s", got, want)
 	}
@@ -94,7 +103,8 @@ func TestJudgedString(t *testing.T) {
 	}{
 		"an Xid": {
 			Event{Kind: KindXid, Xid: 46, GPU: 3, Bus: "0000:3b:00.0"},
-			"GPU 3 (0000:3b:00.0): Xid 46: the GPU stopped responding to the driver (timeout); drain the node, and reset the GPU",
+			"GPU 3 (0000:3b:00.0): Xid 46: the GPU stopped responding to the driver (timeout); " +
+				"drain the node, and reset the GPU",
 		},
 		"of nobody": {
 			Event{Kind: KindXid, Xid: 14, GPU: -1, Count: 7},
@@ -102,7 +112,8 @@ func TestJudgedString(t *testing.T) {
 		},
 		"links": {
 			Event{Kind: KindLink, GPU: 3, Detail: "links 2 and 5"},
-			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, and reset the GPUs of the fabric; if it recurs, test the link and its peer",
+			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, " +
+				"and reset the GPUs of the fabric; if it recurs, test the link and its peer",
 		},
 		"the watch": {
 			Event{Kind: KindRestarted, GPU: -1, Detail: "the child ended with exit code 3"},
@@ -115,27 +126,6 @@ func TestJudgedString(t *testing.T) {
 	} {
 		if got := ClassifyEvent(c.event).String(); got != c.want {
 			t.Errorf("%s:\n%s\n%s", name, got, c.want)
-		}
-	}
-}
-
-func TestDedup(t *testing.T) {
-	begin := time.Unix(1_800_000_000, 0)
-	xid := Event{Kind: KindXid, Xid: 31, GPU: 1, UUID: "GPU-1"}
-	other := xid
-	other.GPU, other.UUID = 2, "GPU-2"
-	fatal := xid
-	fatal.Xid = 79
-	asks := Event{Kind: KindRecovery, GPU: 1, UUID: "GPU-1", Recovery: 1}
-	reboot := asks
-	reboot.Recovery = 2
-	var d RepeatFilter
-	for i, e := range []Event{xid, other, fatal, asks, reboot} {
-		if got, told := d.FilterEvent(e, begin); !told || got != e {
-			t.Errorf("event %d is not told the first time: %+v", i, got)
-		}
-		if _, told := d.FilterEvent(e, begin); told {
-			t.Errorf("event %d is told twice", i)
 		}
 	}
 }

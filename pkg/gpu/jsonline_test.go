@@ -16,11 +16,14 @@ func TestLine(t *testing.T) {
 	for name, l := range map[string]message{
 		"ready": {Version: protocolVersion, Watching: &eight},
 		"beat":  {Version: protocolVersion, Heartbeat: true},
-		"came":  {Version: protocolVersion, Number: 2, Progress: &Progress{Initialised: 3, Total: 8, SlowCalls: "nvmlInit_v2"}},
-		"look":  {Version: protocolVersion, Request: requestInspection},
-		"facts": {Version: protocolVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: newReading("570")}},
+		"came": {Version: protocolVersion, Number: 2,
+			Progress: &Progress{Initialised: 3, Total: 8, SlowCalls: "nvmlInit_v2"}},
+		"look": {Version: protocolVersion, Request: requestInspection},
+		"facts": {Version: protocolVersion, Facts: &Facts{Version: FactsVersion, Init: Success,
+			Driver: newReading("570")}},
 		"ended": {Version: protocolVersion, EndReason: "no library"},
-		"event": {Version: protocolVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: 3, UUID: "GPU-3", Bus: "0000:3b:00.0", Detail: "it"}},
+		"event": {Version: protocolVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: 3,
+			UUID: "GPU-3", Bus: "0000:3b:00.0", Detail: "it"}},
 		"blame": {Version: protocolVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: -1}},
 	} {
 		text := l.encodeLine()
@@ -54,7 +57,7 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"v":2,"watching":8}`))
 	f.Add([]byte(`{"v":2,"heartbeat":true}`))
 	f.Add([]byte(`{"v":2,"end_reason":"why"}`))
-	f.Add([]byte(`{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3","detail":"\u001b[2J"}}`))
+	f.Add([]byte(`{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"detail":"\u001b[2J"}}`))
 	f.Add([]byte(`{"v":2,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))
 	f.Add([]byte(`{"v":3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

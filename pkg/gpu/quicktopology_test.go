@@ -10,8 +10,10 @@ import (
 
 // driverTells adds a GPU in the format in which the kernel module reports it.
 func (m machine) driverTells(bus, uuid string, minor int, more string) {
-	m.write("proc/driver/nvidia/gpus/"+bus+"/information", fmt.Sprintf("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 101\nGPU UUID: \t %s\n"+
-		"Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t 570.86.15\n%s", uuid, bus, minor, more))
+	m.write("proc/driver/nvidia/gpus/"+bus+"/information",
+		fmt.Sprintf("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 101\nGPU UUID: \t %s\n"+
+			"Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: "+
+			"\t %s\nDevice Minor: \t %d\nGPU Firmware: \t 570.86.15\n%s", uuid, bus, minor, more))
 }
 
 const (
@@ -31,8 +33,10 @@ func TestGlance(t *testing.T) {
 	m.write("dev/nvidia0", "")
 	asked := func(first NVMLReturn) Topology {
 		return BuildTopology(m.root, Facts{Init: Success, GPUs: []GPU{
-			{Index: 0, Handle: first, UUID: newReading(firstUUID), Bus: newReading("0000:1b:00.0"), Name: newReading("NVIDIA H100 80GB HBM3")},
-			{Index: 1, Handle: Success, UUID: newReading(secondUUID), Bus: newReading("0000:9d:00.0"), Name: newReading("NVIDIA H100 80GB HBM3")},
+			{Index: 0, Handle: first, UUID: newReading(firstUUID), Bus: newReading("0000:1b:00.0"),
+				Name: newReading("NVIDIA H100 80GB HBM3")},
+			{Index: 1, Handle: Success, UUID: newReading(secondUUID),
+				Bus: newReading("0000:9d:00.0"), Name: newReading("NVIDIA H100 80GB HBM3")},
 		}})
 	}
 	got, ok := QuickTopology(m.root)
@@ -48,9 +52,11 @@ func TestGlance(t *testing.T) {
 
 func TestGlanceLeavesItToNVML(t *testing.T) {
 	for name, add := range map[string]func(m machine){
-		"no driver":               func(machine) {},
-		"no device file":          func(m machine) { m.driverTells("0000:1b:00.0", firstUUID, 1, "") },
-		"a driver that says less": func(m machine) { m.write("proc/driver/nvidia/gpus/0000:1b:00.0/information", "Model: x\n") },
+		"no driver":      func(machine) {},
+		"no device file": func(m machine) { m.driverTells("0000:1b:00.0", firstUUID, 1, "") },
+		"a driver that says less": func(m machine) {
+			m.write("proc/driver/nvidia/gpus/0000:1b:00.0/information", "Model: x\n")
+		},
 		"a UUID that is not known yet": func(m machine) {
 			m.driverTells("0000:1b:00.0", strings.Map(func(r rune) rune {
 				if r == '-' {

@@ -37,7 +37,8 @@ func TestParseVisible(t *testing.T) {
 		got, err := ParseVisibleDevices(tc.value)
 		switch {
 		case tc.err != "":
-			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot use CUDA_VISIBLE_DEVICES=") {
+			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 ||
+				!strings.HasPrefix(err.Error(), "cannot use CUDA_VISIBLE_DEVICES=") {
 				t.Errorf("%.20q: error %v", tc.value, err)
 			}
 		case err != nil || got == nil || !slices.Equal(got, tc.want):

@@ -24,7 +24,8 @@ func TestPresent(t *testing.T) {
 	put := func(name, text string) func(*testing.T, string) {
 		return func(t *testing.T, root string) {
 			path := filepath.Join(root, name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+				os.WriteFile(path, []byte(text), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -32,7 +33,8 @@ func TestPresent(t *testing.T) {
 	card := func(bus, vendor, class string) func(*testing.T, string) {
 		return func(t *testing.T, root string) { addPCI(t, root, bus, vendor, class) }
 	}
-	const version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs@host)  Thu Jan 23\nGCC version: gcc 11.4.0\n"
+	const version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  " +
+		"Release Build  (dvs@host)  Thu Jan 23\nGCC version: gcc 11.4.0\n"
 	for _, test := range []struct {
 		name    string
 		has     []func(*testing.T, string)
@@ -41,21 +43,27 @@ func TestPresent(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "others' cards and files", has: []func(*testing.T, string){
-			card("0000:00:02.0", "0x8086", "0x030000"), card("0000:3b:00.1", "0x10de", "0x040300"), card("0000:3c:00.0", "0x10de", "0x068000"),
-			put("dev/nvidia-uvm", ""), put("dev/nvidia", ""), put("dev/nvidia-caps/x", ""), put("dev/nvidia0x", ""), put("dev/null", ""),
+			card("0000:00:02.0", "0x8086", "0x030000"), card("0000:3b:00.1", "0x10de", "0x040300"),
+			card("0000:3c:00.0", "0x10de", "0x068000"),
+			put("dev/nvidia-uvm", ""), put("dev/nvidia", ""), put("dev/nvidia-caps/x", ""),
+			put("dev/nvidia0x", ""), put("dev/null", ""),
 		}},
 		{name: "all", has: []func(*testing.T, string){
-			put("dev/nvidia11", ""), put("dev/nvidia0", ""), put("dev/nvidiactl", ""), put("proc/driver/nvidia/version", version),
+			put("dev/nvidia11", ""), put("dev/nvidia0", ""), put("dev/nvidiactl", ""),
+			put("proc/driver/nvidia/version", version),
 			card("0000:86:00.0", "0x10de", "0x030200"), card("0000:3b:00.0", "0x10de", "0x030000"),
 		}, want: []string{
-			"device file /dev/nvidia0", "device file /dev/nvidia11", "device file /dev/nvidiactl", "kernel module 570.86.15",
+			"device file /dev/nvidia0", "device file /dev/nvidia11", "device file /dev/nvidiactl",
+			"kernel module 570.86.15",
 			"PCI device 0000:3b:00.0", "PCI device 0000:86:00.0",
 		}},
-		{name: "on the bus, without a driver", has: []func(*testing.T, string){card("0000:86:00.0", "0x10de", "0x030200")},
+		{name: "on the bus, without a driver",
+			has:  []func(*testing.T, string){card("0000:86:00.0", "0x10de", "0x030200")},
 			want: []string{"PCI device 0000:86:00.0"}, without: true},
 		{name: "in a container that was given the files", has: []func(*testing.T, string){put("dev/nvidiactl", "")},
 			want: []string{"device file /dev/nvidiactl"}},
-		{name: "a version that can't be read", has: []func(*testing.T, string){put("proc/driver/nvidia/version", "?\n")},
+		{name: "a version that can't be read",
+			has:  []func(*testing.T, string){put("proc/driver/nvidia/version", "?\n")},
 			want: []string{"kernel module unknown"}},
 	} {
 		root := t.TempDir()
@@ -72,17 +80,12 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-func BenchmarkPresent(b *testing.B) {
-	for b.Loop() {
-		FindNVIDIASigns("/")
-	}
-}
-
 // TestSlots verifies that a GPU that has fallen off the bus still has its slot's name.
 func TestSlots(t *testing.T) {
 	root := t.TempDir()
 	for bus, config := range map[string]string{
-		"0000:3b:00.0": "\xde\x10\x30\x23and so on", "0000:86:00.0": "\xff\xff\xff\xff\xff\xff", "0000:af:00.0": "\xde", "0000:d8:00.0": "",
+		"0000:3b:00.0": "\xde\x10\x30\x23and so on", "0000:86:00.0": "\xff\xff\xff\xff\xff\xff",
+		"0000:af:00.0": "\xde", "0000:d8:00.0": "",
 	} {
 		addPCI(t, root, bus, "0x10de", "0x030200")
 		if config == "" {
@@ -92,7 +95,8 @@ func TestSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []PCISlot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus}, {Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
+	want := []PCISlot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus},
+		{Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
 	if diff := cmp.Diff(want, sysfs{os.DirFS(root)}.readSlots()); diff != "" {
 		t.Error(diff)
 	}

@@ -63,7 +63,8 @@ func (m machine) nic(class, name, way, below string) {
 func factsOf(buses ...string) Facts {
 	f := Facts{Version: FactsVersion, Init: Success, Count: newReading(len(buses))}
 	for i, bus := range buses {
-		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success, UUID: newReading(fmt.Sprintf("GPU-%d", i)), Bus: newReading(bus)})
+		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success,
+			UUID: newReading(fmt.Sprintf("GPU-%d", i)), Bus: newReading(bus)})
 	}
 	return f
 }
@@ -119,8 +120,9 @@ func TestTopologizeDGX(t *testing.T) {
 		"BRINGUPD_GPU_COUNT": "8", "BRINGUPD_NVLINK_DOMAIN": "",
 		"BRINGUPD_GPU_UUIDS": "GPU-0,GPU-1,GPU-2,GPU-3,GPU-4,GPU-5,GPU-6,GPU-7",
 		"BRINGUPD_GPU_NUMA":  "0,0,0,0,1,1,1,1",
-		"BRINGUPD_GPU_CPUS":  strings.Repeat("0-55,112-167;", 4) + strings.Repeat("56-111,168-223;", 3) + "56-111,168-223",
-		"BRINGUPD_GPU_NICS":  "mlx5_0;mlx5_1;mlx5_2;mlx5_3;mlx5_4;mlx5_5;mlx5_6;mlx5_7",
+		"BRINGUPD_GPU_CPUS": strings.Repeat("0-55,112-167;", 4) +
+			strings.Repeat("56-111,168-223;", 3) + "56-111,168-223",
+		"BRINGUPD_GPU_NICS": "mlx5_0;mlx5_1;mlx5_2;mlx5_3;mlx5_4;mlx5_5;mlx5_6;mlx5_7",
 	}
 	if diff := cmp.Diff(env, got.EnvVariables()); diff != "" {
 		t.Error(diff)
@@ -135,7 +137,8 @@ func TestTopologizePlainMachines(t *testing.T) {
 		m.nic("net", "eth0", "pci0000:00/0000:00:03.0", "/virtio2")
 		m.link("sys/class/net/lo", "sys/devices/virtual/net/lo")
 		m.write("sys/class/net/bonding_masters", "")
-		want := []Locality{{UUID: "GPU-0", Bus: "0000:00:05.0", NUMA: -1, CPUs: "0-7", NICs: []NIC{{"eth0", "0000:00:03.0", HostBridge}}}}
+		want := []Locality{{UUID: "GPU-0", Bus: "0000:00:05.0", NUMA: -1, CPUs: "0-7",
+			NICs: []NIC{{"eth0", "0000:00:03.0", HostBridge}}}}
 		if diff := cmp.Diff(want, BuildTopology(m.root, factsOf("0000:00:05.0")).GPUs); diff != "" {
 			t.Error(diff)
 		}
@@ -165,7 +168,8 @@ func TestTopologizePlainMachines(t *testing.T) {
 		m, _ := dgxMachine(t)
 		facts := factsOf("0000:99:00.0")
 		facts.GPUs = append(facts.GPUs, GPU{Index: 1, Handle: GPUIsLost})
-		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, Reason: GPUIsLost, NUMA: -1, NICs: []NIC{}}}
+		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}},
+			{Index: 1, Reason: GPUIsLost, NUMA: -1, NICs: []NIC{}}}
 		if diff := cmp.Diff(want, BuildTopology(m.root, facts).GPUs); diff != "" {
 			t.Error(diff)
 		}
@@ -190,7 +194,8 @@ func TestTopologyWithoutGPUs(t *testing.T) {
 			if err != nil || string(text) != tc.json {
 				t.Errorf("it is %s, %v", text, err)
 			}
-			want := map[string]string{"BRINGUPD_GPU_COUNT": tc.count, "BRINGUPD_NVLINK_DOMAIN": "", "BRINGUPD_GPU_UUIDS": "", "BRINGUPD_GPU_NUMA": "", "BRINGUPD_GPU_CPUS": "", "BRINGUPD_GPU_NICS": ""}
+			want := map[string]string{"BRINGUPD_GPU_COUNT": tc.count, "BRINGUPD_NVLINK_DOMAIN": "",
+				"BRINGUPD_GPU_UUIDS": "", "BRINGUPD_GPU_NUMA": "", "BRINGUPD_GPU_CPUS": "", "BRINGUPD_GPU_NICS": ""}
 			if diff := cmp.Diff(want, top.EnvVariables()); diff != "" {
 				t.Error(diff)
 			}
@@ -232,16 +237,18 @@ func TestDistance(t *testing.T) {
 		parts := strings.Split(way, "/")
 		return pciPosition{bus: parts[len(parts)-1], hostBridge: parts[0], busPath: parts[1:], numa: numa}
 	}
+	const above = "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/"
 	// A GPU behind the second of two switches in a row.
-	gpu := at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:00.0/0000:55:00.0")
+	gpu := at(0, above+"0000:54:00.0/0000:55:00.0")
 	for _, tc := range []struct {
 		name string
 		to   pciPosition
 		want Distance
 	}{
-		{"the same switch", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:08.0/0000:56:00.0"), OneSwitch},
-		{"another function of the same card", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:00.0/0000:55:00.1"), OneSwitch},
-		{"the same switch, and a bridge on the card", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:00.0/0000:53:00.0/0000:54:08.0/0000:56:00.0/0000:57:00.0"), SeveralSwitches},
+		{"the same switch", at(0, above+"0000:54:08.0/0000:56:00.0"), OneSwitch},
+		{"another function of the same card", at(0,
+			above+"0000:54:00.0/0000:55:00.1"), OneSwitch},
+		{"the same switch, a bridge on the card", at(0, above+"0000:54:08.0/0000:56:00.0/0000:57:00.0"), SeveralSwitches},
 		{"the switch above", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:04.0/0000:57:00.0"), SeveralSwitches},
 		{"another root port", at(0, "pci0000:50/0000:50:03.0/0000:58:00.0"), HostBridge},
 		{"another host bridge", at(0, "pci0000:60/0000:60:01.0/0000:61:00.0"), SameNUMA},
@@ -261,18 +268,13 @@ func TestDistance(t *testing.T) {
 // TestTopologyJSON verifies the format, which programs read: see docs/gpu.md.
 func TestTopologyJSON(t *testing.T) {
 	top := Topology{Version: TopologyVersion, Domain: &NVLinkDomain{"6e2a", 7}, GPUs: []Locality{{
-		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55", NICs: []NIC{{"mlx5_0", "0000:18:00.0", SeveralSwitches}}, Domain: &NVLinkDomain{"6e2a", 7}}}}
+		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55",
+		NICs: []NIC{{"mlx5_0", "0000:18:00.0", SeveralSwitches}}, Domain: &NVLinkDomain{"6e2a", 7}}}}
 	want := `{"version":1,"gpus":[{"index":0,"uuid":"GPU-0","bus":"0000:1b:00.0","numa":0,"cpus":"0-55",` +
-		`"nics":[{"name":"mlx5_0","bus":"0000:18:00.0","distance":"PXB"}],"nvlink_domain":{"cluster":"6e2a","clique":7}}],` +
+		`"nics":[{"name":"mlx5_0","bus":"0000:18:00.0","distance":"PXB"}],` +
+		`"nvlink_domain":{"cluster":"6e2a","clique":7}}],` +
 		`"nvlink_domain":{"cluster":"6e2a","clique":7}}`
 	if got, err := json.Marshal(top); err != nil || string(got) != want {
 		t.Errorf("it is %s, %v", got, err)
-	}
-}
-
-func BenchmarkTopologize(b *testing.B) {
-	m, facts := dgxMachine(b)
-	for b.Loop() {
-		BuildTopology(m.root, facts)
 	}
 }

@@ -32,22 +32,30 @@ func TestOthers(t *testing.T) {
 		whys   int    // number of GPUs that cannot be used
 		wrong  string
 	}{
-		"MI250":                     {node: zoo.MI250, want: eight},
-		"MI250, by ROCR":            {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES=4,5,6,7", "HIP_VISIBLE_DEVICES=0,1,2,3"}, want: "4,5,6,7"},
-		"MI250, by UUID":            {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES=GPU-9a9764b63da28003"}, want: "1"},
-		"MI250, a strange UUID":     {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES=GPU-9a97"}, wrong: "GPU GPU-9a97 is not one of the 8"},
-		"MI250, by HIP":             {node: zoo.MI250, env: []string{"HIP_VISIBLE_DEVICES=1"}, want: "1"},
-		"MI250, none":               {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES="}, want: ""},
-		"MI250, one too far":        {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES=8"}, wrong: "ROCR_VISIBLE_DEVICES=8: GPU 8 is not one of"},
-		"MI300X":                    {node: zoo.MI300X, want: eight},
-		"MI300X without KFD":        {node: zoo.MI300X, change: remove("dev/kfd"), want: "", whys: 8},
-		"MI300X without its driver": {node: zoo.MI300X, change: remove("sys/class/kfd", "sys/class/drm", "dev/dri"), want: ""},
+		"MI250": {node: zoo.MI250, want: eight},
+		"MI250, by ROCR": {node: zoo.MI250,
+			env: []string{"ROCR_VISIBLE_DEVICES=4,5,6,7", "HIP_VISIBLE_DEVICES=0,1,2,3"}, want: "4,5,6,7"},
+		"MI250, by UUID": {node: zoo.MI250,
+			env: []string{"ROCR_VISIBLE_DEVICES=GPU-9a9764b63da28003"}, want: "1"},
+		"MI250, a strange UUID": {node: zoo.MI250,
+			env: []string{"ROCR_VISIBLE_DEVICES=GPU-9a97"}, wrong: "GPU GPU-9a97 is not one of the 8"},
+		"MI250, by HIP": {node: zoo.MI250, env: []string{"HIP_VISIBLE_DEVICES=1"}, want: "1"},
+		"MI250, none":   {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES="}, want: ""},
+		"MI250, one too far": {node: zoo.MI250, env: []string{"ROCR_VISIBLE_DEVICES=8"},
+			wrong: "ROCR_VISIBLE_DEVICES=8: GPU 8 is not one of"},
+		"MI300X":             {node: zoo.MI300X, want: eight},
+		"MI300X without KFD": {node: zoo.MI300X, change: remove("dev/kfd"), want: "", whys: 8},
+		"MI300X without its driver": {node: zoo.MI300X,
+			change: remove("sys/class/kfd", "sys/class/drm", "dev/dri"), want: ""},
 		"MI300X, four in a container": {
-			node: zoo.MI300X, change: remove("dev/dri/renderD128", "dev/dri/renderD129", "dev/dri/renderD130", "dev/dri/renderD131"), want: "0,1,2,3", whys: 4,
+			node: zoo.MI300X, change: remove("dev/dri/renderD128", "dev/dri/renderD129",
+				"dev/dri/renderD130", "dev/dri/renderD131"), want: "0,1,2,3", whys: 4,
 		},
-		"Max 1550, each tile":     {node: zoo.Max1550, want: twelve},
-		"Max 1550, not flat":      {node: zoo.Max1550, env: []string{"ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE"}, want: "0,1,2,3,4,5"},
-		"Max 1550, some tiles":    {node: zoo.Max1550, env: []string{"ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE", "ZE_AFFINITY_MASK=1.0,2"}, want: "1.0,2"},
+		"Max 1550, each tile": {node: zoo.Max1550, want: twelve},
+		"Max 1550, not flat": {node: zoo.Max1550,
+			env: []string{"ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE"}, want: "0,1,2,3,4,5"},
+		"Max 1550, some tiles": {node: zoo.Max1550,
+			env: []string{"ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE", "ZE_AFFINITY_MASK=1.0,2"}, want: "1.0,2"},
 		"Max 1550, an empty mask": {node: zoo.Max1550, env: []string{"ZE_AFFINITY_MASK="}, want: twelve},
 		"Max 1550, two devices":   {node: zoo.Max1550, env: []string{"ZE_AFFINITY_MASK=2,3"}, want: "2,3"},
 	} {
@@ -88,7 +96,8 @@ func TestOthers(t *testing.T) {
 				}
 			}
 			if got := strings.Join(names, ","); err != nil || got != tc.want || whys != tc.whys {
-				t.Errorf("the units are %s, and %d GPUs cannot be used, want %s and %d: %v", got, whys, tc.want, tc.whys, err)
+				t.Errorf("the units are %s, and %d GPUs cannot be used, want %s and %d: %v", got,
+					whys, tc.want, tc.whys, err)
 			}
 		})
 	}

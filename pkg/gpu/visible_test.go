@@ -48,7 +48,8 @@ func TestVisible(t *testing.T) {
 		{"some", visibleTopology(4, alike), "CUDA_VISIBLE_DEVICES=3,1", "3=3 1=1"},
 		{"no GPUs", visibleTopology(4, alike), "CUDA_VISIBLE_DEVICES=", ""},
 		{"no GPUs, by Slurm", visibleTopology(4, alike), "CUDA_VISIBLE_DEVICES=NoDevFiles", ""},
-		{"by UUID, or its beginning", visibleTopology(4, alike), "CUDA_VISIBLE_DEVICES=gpu-13,GPU-11", "3=GPU-13 1=GPU-11"},
+		{"by UUID, or its beginning", visibleTopology(4, alike),
+			"CUDA_VISIBLE_DEVICES=gpu-13,GPU-11", "3=GPU-13 1=GPU-11"},
 		{"CUDA counts others than NVML", visibleTopology(3, withheld), "", "1=GPU-11 2=GPU-12"},
 		{"and so are they listed", visibleTopology(3, withheld), "CUDA_VISIBLE_DEVICES=1", "2=GPU-12"},
 		{"one is lost", visibleTopology(3, lost), "", "0=0 2=2"},
@@ -56,15 +57,23 @@ func TestVisible(t *testing.T) {
 		{"one is cut", visibleTopology(3, cut), "", "0=0 1=MIG-aa 1=MIG-ab 2=2"},
 		{"an instance", visibleTopology(3, cut), "CUDA_VISIBLE_DEVICES=MIG-AB,2", "1=MIG-ab 2=2"},
 		{"a GPU that is cut", visibleTopology(3, cut), "CUDA_VISIBLE_DEVICES=1", "1=MIG-aa 1=MIG-ab"},
-		{"an instance, as it was named of old", visibleTopology(3, cut), "CUDA_VISIBLE_DEVICES=MIG-GPU-11/1/0", "1=MIG-GPU-11/1/0"},
+		{"an instance, as it was named of old", visibleTopology(3, cut),
+			"CUDA_VISIBLE_DEVICES=MIG-GPU-11/1/0", "1=MIG-GPU-11/1/0"},
 		{"cut into none yet", visibleTopology(1, func(_ int, g *Locality) { g.Instances = []string{} }), "", ""},
-		{"several models", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }), "", "0=GPU-10 1=GPU-11"},
-		{"several models by the bus", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "0=0 1=1"},
-		{"an index too far", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=2", "cannot use CUDA_VISIBLE_DEVICES=2: there is no GPU 2, only 2 GPUs"},
-		{"a strange UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-2", "cannot use CUDA_VISIBLE_DEVICES=GPU-2: no GPU of this node has the UUID GPU-2"},
-		{"too little of a UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-1", "2 GPUs have a UUID that begins with GPU-1: give more"},
-		{"too little of an instance's", visibleTopology(2, cut), "CUDA_VISIBLE_DEVICES=MIG-a", "2 GPUs have a UUID that begins with MIG-a: give more"},
-		{"twice", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0,GPU-10", "cannot use CUDA_VISIBLE_DEVICES=0,GPU-10: it lists GPU GPU-10 twice"},
+		{"several models", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }),
+			"", "0=GPU-10 1=GPU-11"},
+		{"several models by the bus", visibleTopology(2,
+			func(i int, g *Locality) { g.Model = fmt.Sprint(i) }), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "0=0 1=1"},
+		{"an index too far", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=2",
+			"cannot use CUDA_VISIBLE_DEVICES=2: there is no GPU 2, only 2 GPUs"},
+		{"a strange UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-2",
+			"cannot use CUDA_VISIBLE_DEVICES=GPU-2: no GPU of this node has the UUID GPU-2"},
+		{"too little of a UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-1",
+			"2 GPUs have a UUID that begins with GPU-1: give more"},
+		{"too little of an instance's", visibleTopology(2, cut), "CUDA_VISIBLE_DEVICES=MIG-a",
+			"2 GPUs have a UUID that begins with MIG-a: give more"},
+		{"twice", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0,GPU-10",
+			"cannot use CUDA_VISIBLE_DEVICES=0,GPU-10: it lists GPU GPU-10 twice"},
 		{"no list", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0-1", "CUDA does not accept ranges"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,7 +102,8 @@ func TestCards(t *testing.T) {
 	for _, c := range FindRDMADevices(m.root) {
 		got = append(got, fmt.Sprintf("%s@%d%v", c.Name, c.NUMA, c.Ports))
 	}
-	want := "mlx5_0@0[1] mlx5_1@0[1] mlx5_2@0[1 2] mlx5_3@0[] mlx5_4@1[1] mlx5_5@1[1] mlx5_6@1[1] mlx5_7@1[1] mlx5_8@0[1] mlx5_9@1[1]"
+	want := "mlx5_0@0[1] mlx5_1@0[1] mlx5_2@0[1 2] mlx5_3@0[] mlx5_4@1[1] mlx5_5@1[1] " +
+		"mlx5_6@1[1] mlx5_7@1[1] mlx5_8@0[1] mlx5_9@1[1]"
 	if strings.Join(got, " ") != want {
 		t.Errorf("they are %q", got)
 	}
@@ -110,7 +120,8 @@ func TestTopologizeTellsWhatGPUsAre(t *testing.T) {
 	f.GPUs[0].MIGInstances = []MIGInstance{{UUID: "MIG-1"}, {UUID: "MIG-2"}}
 	f.GPUs[1].Handle = NoPermission
 	gpus := BuildTopology(t.TempDir(), f).GPUs
-	if fmt.Sprint(gpus[0].Model, gpus[0].Instances, gpus[0].Reason) != "A100[MIG-1 MIG-2]" || gpus[1].Reason != NoPermission || gpus[1].Instances != nil {
+	if fmt.Sprint(gpus[0].Model, gpus[0].Instances, gpus[0].Reason) != "A100[MIG-1 MIG-2]" ||
+		gpus[1].Reason != NoPermission || gpus[1].Instances != nil {
 		t.Errorf("they are %+v", gpus)
 	}
 }

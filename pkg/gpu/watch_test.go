@@ -193,7 +193,8 @@ func run(t *testing.T, w Child, file string, enough func(*ran) bool) (r ran) {
 			cancel()
 		}
 	}
-	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
+	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() },
+		func(e Event) { r.events = append(r.events, e); after() })
 	_ = session.Close(context.WithoutCancel(ctx))
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Error("nothing ended it")
@@ -212,7 +213,8 @@ func TestWatchTells(t *testing.T) {
 		}
 		return len(r.events) == 2
 	})
-	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 || r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
+	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 ||
+		r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
 		t.Errorf("%+v", r)
 	}
 	checkGone(t, file)
@@ -310,7 +312,8 @@ func TestWatchTellsOfSilence(t *testing.T) {
 	w, file := watchOf(t, "is silent")
 	w.SilenceTimeout = 50 * time.Millisecond
 	r := run(t, w, file, func(r *ran) bool { return len(r.events) == 1 })
-	if r.err != nil || len(r.events) != 1 || r.events[0].Kind != KindSilent || r.events[0].GPU != -1 || r.events[0].At.IsZero() {
+	if r.err != nil || len(r.events) != 1 || r.events[0].Kind != KindSilent ||
+		r.events[0].GPU != -1 || r.events[0].At.IsZero() {
 		t.Errorf("%+v", r)
 	}
 	checkGone(t, file)

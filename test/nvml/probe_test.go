@@ -1,8 +1,6 @@
 package nvml_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -256,42 +254,4 @@ func TestOldLibrary(t *testing.T) {
 			t.Errorf("the facts are %+v, want %s", facts, gpu.LibraryNotFound)
 		}
 	})
-}
-
-// TestAttach checks an NVIDIA driver that attaches one GPU after the other. The probe must wait for
-// it, longer than for any single GPU, and report its progress. The GPUs then stay attached, so that
-// the monitor in the same child process can use them at once.
-func TestAttach(t *testing.T) {
-	fake := saying(t, "gpu * attach 2")
-	session := gpu.Child{Program: program, Timeout: patience, Env: fake.Environ()}.NewSession()
-	defer func() { _ = session.Close(t.Context()) }()
-	var came []int
-	began := time.Now()
-	facts, err := session.Probe(t.Context(), func(p gpu.Progress) {
-		if p.Total != 8 || !strings.Contains(p.SlowCalls,
-			"nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Initialised > 0 && p.Initialised < 8 {
-			t.Errorf("it has come to %+v", p)
-		}
-		came = append(came, p.Initialised)
-	})
-	if err != nil || len(facts.GPUs) != 8 ||
-		slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.IsUsable() }) {
-		t.Fatalf("the facts are %+v, %v", facts, err)
-	}
-	if took := time.Since(began); took < 16*time.Second || !slices.Contains(came, 3) {
-		t.Errorf("it took %v, and told %v", took, came)
-	}
-	began = time.Now()
-	ready := errors.New("it is watched")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	err = session.Watch(ctx, func(gpus int) {
-		if took := time.Since(began); gpus != 8 || took > 12*time.Second { // 16 s if attached again
-			t.Errorf("%d GPUs are watched after %v", gpus, took)
-		}
-		cancel(ready)
-	}, func(e gpu.Event) { t.Errorf("there is %+v", e) })
-	if err != nil {
-		t.Error(err)
-	}
 }

@@ -34,11 +34,15 @@ func TestUnread(t *testing.T) {
 	for _, file := range []string{"h100", "v100", "gb200"} {
 		usual := EvaluateFacts(load(t, file), Expectation{Count: 8})
 		for id := range asks {
-			if !slices.ContainsFunc(usual, func(f check.Finding) bool { return f.ID == id && f.Verdict == check.Pass }) {
+			if !slices.ContainsFunc(usual, func(f check.Finding) bool {
+				return f.ID == id &&
+					f.Verdict == check.Pass
+			}) {
 				continue // skipped on this model
 			}
 			for _, field := range needs(id, load(t, file).GPUs[0]) {
-				for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
+				for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, gpu.FunctionNotFound,
+					"TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
 					for _, all := range []bool{false, true} {
 						f := load(t, file)
 						for i := range f.GPUs {
@@ -119,7 +123,8 @@ func FuzzEvaluate(f *testing.F) {
 		f.Add(text, 8, "0,1,2,3,4,5,6,7", true)
 		f.Add(text, -1, "GPU-5d1e0a02,MIG-8a1b0000", false)
 	}
-	f.Add([]byte(`{"init":"SUCCESS","count":{"value":1},"gpus":[{"index":-1,"handle":"SUCCESS","links":[{}],"fabric":{"value":{"state":3,"status":"SUCCESS","mask":4294967295}}},{}],"pairs":[{}]}`), 0, "-1", false)
+	f.Add([]byte(`{"init":"SUCCESS","count":{"value":1},"gpus":[{"index":-1,"handle":"SUCCESS","links":[{}],`+
+		`"fabric":{"value":{"state":3,"status":"SUCCESS","mask":4294967295}}},{}],"pairs":[{}]}`), 0, "-1", false)
 	f.Fuzz(func(t *testing.T, text []byte, count int, list string, strict bool) {
 		var facts gpu.Facts
 		if json.Unmarshal(text, &facts) != nil || len(facts.GPUs) > 32 || len(facts.Pairs) > 1024 {
@@ -164,7 +169,8 @@ func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 				t.Errorf("%s passes, and %s of GPU %d was not read", id, field, g.Index)
 			}
 		}
-		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l gpu.NVLink) bool { return l.Active.Value == nil }) {
+		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links,
+			func(l gpu.NVLink) bool { return l.Active.Value == nil }) {
 			t.Errorf("%s passes, and a link of GPU %d was not read", id, g.Index)
 		}
 	}

@@ -29,13 +29,16 @@ func worldRank(m Member) int {
 
 func TestSummarize(t *testing.T) {
 	for file, want := range map[string]string{
-		"healthy.json": "communicators, by NCCL 2.30.7 on n1: 2; no rank is missing in any, and all ranks have started the same collectives\n",
+		"healthy.json": "communicators, by NCCL 2.30.7 on n1: 2; no rank is missing in any, and " +
+			"all ranks have started the same collectives\n",
 		"incomplete.json": "communicators, by NCCL 2.28.9 on n1: 1\n" +
-			"    communicator 0xcf264af53edbe986 of 4 ranks lacks rank 3: NCCL considers it dead (rank 13 of the world)\n" +
+			"    communicator 0xcf264af53edbe986 of 4 ranks lacks rank 3: NCCL considers it " +
+			"dead (rank 13 of the world)\n" +
 			"    communicator 0xcf264af53edbe986 of 4 ranks lacks rank 1: no response (rank 11 of the world)\n",
 		"hung.json": "communicators, by NCCL 2.29.2 on n1: 2\n" +
 			"    communicator 0x27a079b828ff1a75 of 2 ranks: rank 0: still initialising (rank 12 of the world)\n" +
-			"    communicator 0xae94423cfbb2ef4a of 4 ranks: rank 2: started 6,649 of the 6,650 AllReduce that others have started (rank 12 of the world)\n",
+			"    communicator 0xae94423cfbb2ef4a of 4 ranks: rank 2: started 6,649 of the 6,650 " +
+			"AllReduce that others have started (rank 12 of the world)\n",
 	} {
 		data, err := os.ReadFile("testdata/" + file)
 		if err != nil {
@@ -72,16 +75,21 @@ func TestFindings(t *testing.T) {
 	}{
 		{"healthy", []Rank{rank(0, nil), rank(1, nil)}, nil},
 		{"all leave", []Rank{rank(0, leaving), rank(1, leaving)}, nil},
-		{"one leaves", []Rank{rank(0, leaving), rank(1, nil)}, []string{"leaving [0] finalising the communicator, which others still use"}},
-		{"errors", []Rank{rank(0, func(r *Rank) { r.Status.AsyncError = 6 }), rank(1, func(r *Rank) { r.Status.InitState = 3 }), rank(2, func(r *Rank) { r.Status.Abort = true })},
-			[]string{"error [2] aborted", "error [0] an error of another rank's process", "error [1] initialisation has failed: an internal error"}},
-		{"behind", []Rank{rank(3, func(r *Rank) { r.Counts["AllReduce"] = 4 }), rank(1, func(r *Rank) { r.Counts["AllReduce"] = 4 }), rank(0, nil)},
+		{"one leaves", []Rank{rank(0, leaving), rank(1, nil)},
+			[]string{"leaving [0] finalising the communicator, which others still use"}},
+		{"errors", []Rank{rank(0, func(r *Rank) { r.Status.AsyncError = 6 }),
+			rank(1, func(r *Rank) { r.Status.InitState = 3 }), rank(2, func(r *Rank) { r.Status.Abort = true })},
+			[]string{"error [2] aborted", "error [0] an error of another rank's process",
+				"error [1] initialisation has failed: an internal error"}},
+		{"behind", []Rank{rank(3, func(r *Rank) { r.Counts["AllReduce"] = 4 }),
+			rank(1, func(r *Rank) { r.Counts["AllReduce"] = 4 }), rank(0, nil)},
 			[]string{"behind [1 3] started 4 of the 5 AllReduce that others have started"}},
 		{"in progress is no error", []Rank{rank(0, func(r *Rank) { r.Status.AsyncError = 7 }), rank(1, nil)}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, f := range (Report{Communicators: []Communicator{{Hash: "0x1", Size: 2, Ranks: tc.ranks}}}).Summarize().Findings {
+			for _, f := range (Report{Communicators: []Communicator{{Hash: "0x1", Size: 2,
+				Ranks: tc.ranks}}}).Summarize().Findings {
 				got = append(got, fmt.Sprint(f.Kind, " ", f.Ranks, " ", f.Text))
 			}
 			if !slices.Equal(got, tc.want) {
@@ -92,7 +100,8 @@ func TestFindings(t *testing.T) {
 }
 
 func TestParseReport(t *testing.T) {
-	if r, err := ParseReport([]byte(`{"rccl_version": "2.28.9", "communicators": []}`)); err != nil || r.Version() != "RCCL 2.28.9" {
+	r, err := ParseReport([]byte(`{"rccl_version": "2.28.9", "communicators": []}`))
+	if err != nil || r.Version() != "RCCL 2.28.9" {
 		t.Errorf("RCCL's answer is %+v, %v", r, err)
 	}
 	for _, text := range []string{"", "NCCL version 2.27.3 compiled with CUDA 12.4\n", `{"communicators": [`} {
@@ -128,7 +137,10 @@ func listen(t *testing.T, address string, answers map[string]string) (string, ch
 	t.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var failed error
-		err := conn.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		err := conn.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+				unix.SO_REUSEPORT, 1)
+		})
 		return errors.Join(err, failed)
 	}}
 	listener, err := config.Listen(t.Context(), "tcp", address)
@@ -178,19 +190,24 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, requests := listen(t, "127.0.0.1:0", map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "SET FORMAT json": "OK\n", "STATUS": string(hung)})
+	address, requests := listen(t, "127.0.0.1:0",
+		map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "SET FORMAT json": "OK\n",
+			"STATUS": string(hung)})
 	report, err := Ask(t.Context(), address)
 	if err != nil || len(report.Communicators) != 2 {
 		t.Errorf("the answer is %+v, %v", report, err)
 	}
-	if got := received(requests); !slices.Equal(got, []string{"connection", "CLIENT PROTOCOL 2", "SET FORMAT json", "STATUS"}) {
+	if got := received(requests); !slices.Equal(got,
+		[]string{"connection", "CLIENT PROTOCOL 2", "SET FORMAT json", "STATUS"}) {
 		t.Errorf("the requests are %q", got)
 	}
 }
 
 // TestAskOldVersion verifies that a version without JSON is not asked for its status.
 func TestAskOldVersion(t *testing.T) {
-	address, requests := listen(t, "127.0.0.1:0", map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "SET FORMAT json": "ERROR: Unknown command SET FORMAT json\n"})
+	address, requests := listen(t, "127.0.0.1:0",
+		map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n",
+			"SET FORMAT json": "ERROR: Unknown command SET FORMAT json\n"})
 	if _, err := Ask(t.Context(), address); !errors.Is(err, ErrNoJSON) {
 		t.Errorf("the error is %v", err)
 	}
@@ -216,7 +233,8 @@ func TestAskOther(t *testing.T) {
 // TestDefaultPort verifies that the port that any job may have is never asked, nor any other machine.
 func TestDefaultPort(t *testing.T) {
 	_, requests := listen(t, "127.0.0.1:28028", nil)
-	for _, address := range []string{"127.0.0.1:28028", "[::1]:28028", "localhost:28028", "", "10.0.0.1:4000", "127.0.0.1"} {
+	for _, address := range []string{"127.0.0.1:28028", "[::1]:28028", "localhost:28028", "",
+		"10.0.0.1:4000", "127.0.0.1"} {
 		if _, err := Ask(t.Context(), address); err == nil {
 			t.Errorf("%q is asked", address)
 		}
@@ -235,7 +253,8 @@ func TestDefaultPort(t *testing.T) {
 
 func TestVariables(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
-	if got := Variables("127.0.0.1:4000", none); got[AddressVariable] != "127.0.0.1:4000" || got[ReservedVariable] != "127.0.0.1:4000" {
+	if got := Variables("127.0.0.1:4000", none); got[AddressVariable] != "127.0.0.1:4000" ||
+		got[ReservedVariable] != "127.0.0.1:4000" {
 		t.Errorf("they are %v", got)
 	}
 	outer := func(string) (string, bool) { return "127.0.0.1:5000", true }
@@ -252,7 +271,8 @@ func TestReservePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := net.Dial("tcp", r.Address()); !errors.Is(err, unix.ECONNREFUSED) { //nolint:noctx // it is refused at once
+	//nolint:noctx // it is refused at once
+	if _, err := net.Dial("tcp", r.Address()); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port without a listener: %v", err)
 	}
 	for _, option := range []int{0, unix.SO_REUSEADDR} {
@@ -270,7 +290,8 @@ func TestReservePort(t *testing.T) {
 		_ = unix.Close(socket)
 	}
 	users.Need(t)
-	for _, options := range [][]int{{}, {unix.SO_REUSEPORT}, {unix.SO_REUSEADDR}, {unix.SO_REUSEADDR, unix.SO_REUSEPORT}} {
+	for _, options := range [][]int{{}, {unix.SO_REUSEPORT}, {unix.SO_REUSEADDR},
+		{unix.SO_REUSEADDR, unix.SO_REUSEPORT}} {
 		users.Stranger.Do(t, func() {
 			socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {

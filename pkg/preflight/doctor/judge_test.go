@@ -20,7 +20,8 @@ import (
 func well() launchState {
 	c := launchState{
 		Target: Target{
-			Identity:  launcher.Identity{Launcher: launcher.LauncherSlurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}},
+			Identity: launcher.Identity{Launcher: launcher.LauncherSlurm, Size: 4,
+				Hosts: []string{"n0", "n1", "n2", "n3"}},
 			Framework: ray.Cluster{}, LogDir: "/share/logs",
 		},
 		Waited: time.Second, RoundTrips: map[int]time.Duration{},
@@ -45,7 +46,8 @@ func well() launchState {
 					{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"},
 					{ID: "net.ib", Verdict: check.Skip, Observed: "no RDMA NICs"},
 				},
-				Attributes: []check.Attribute{{ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "6.1"}},
+				Attributes: []check.Attribute{{ID: check.AttrGPUModel, Value: "H100"},
+					{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "6.1"}},
 			},
 		})
 	}
@@ -69,8 +71,10 @@ func TestAllIsWell(t *testing.T) {
 	}
 	text := r.FormatText(false)
 	for _, want := range []string{
-		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes", "all 4 nodes can read and write /share/logs (nfs)",
-		"a record of the head: 40ms, from n1", "4 nodes within 2s of each other", "free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
+		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes",
+		"all 4 nodes can read and write /share/logs (nfs)",
+		"a record of the head: 40ms, from n1", "4 nodes within 2s of each other",
+		"free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
 		"the head is reachable at 10.0.0.1 (all 4 nodes)", "64 GiB (all 4 nodes)", "512 GiB of 1.0 TiB free",
 	} {
 		if !strings.Contains(text, want) {
@@ -96,82 +100,129 @@ func TestPlantedFaults(t *testing.T) {
 		code    int
 	}{
 		{"tasks are not nodes", func(c *launchState) {
-			c.Mistake = &launcher.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Fix: "start it with: srun --ntasks=4 bringupd …"}
+			c.Mistake = &launcher.LaunchError{Problem: "cannot run 8 daemons on 4 nodes",
+				Fix: "start it with: srun --ntasks=4 bringupd …"}
 			c.Identity.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
-		{"the share is another one on a node", func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
-			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes did not appear in /share/logs (nfs) within 1s: n2", 66},
+		{"the share is another one on a node",
+			func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
+			"share.seen", check.Fail, []string{"n2"},
+			"1 of 4 nodes did not appear in /share/logs (nfs) within 1s: n2", 66},
 		{"the log directory is unusable", func(c *launchState) {
-			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0", Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
+			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0",
+				Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
 		}, "share.seen", check.Fail, nil, "cannot use /share/logs on n0: its mode is 0777", 66},
-		{"the shared file system hangs", func(c *launchState) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
-		{"a node says nothing", func(c *launchState) { c.WithoutFacts, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts received from n3", 2},
-		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, from n2", 1},
+		{"the shared file system hangs", func(c *launchState) {
+			c.ShareErr,
+				c.Facts = errors.New("no answer"), nil
+		}, "share.seen", check.Fail, nil, "no answer", 66},
+		{"a node says nothing", func(c *launchState) {
+			c.WithoutFacts, c.Facts = []int{3},
+				c.Facts[:3]
+		}, "node.answer", check.Fail, []string{"n3"}, "no facts received from n3", 2},
+		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second },
+			"share.delay", check.Warn, []string{"n2"}, "21s, from n2", 1},
 		{"an MPI that the linker does not find", func(c *launchState) {
 			c.Facts[1].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", Missing: "libmpi.so.40"}}
 		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which was not found", 2},
 		{"Open MPI without a libpmix", func(c *launchState) {
-			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40"}}, NoPMIxReason: "cannot find it"}
+			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app",
+				MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11",
+					Path: "/lib/libmpi.so.40"}}, NoPMIxReason: "cannot find it"}
 		}, "mpi", check.Fail, []string{"n2"}, "which supports only PMIx: cannot find it", 2},
 		{"another MPI on a node", func(c *launchState) {
 			for node := range c.Facts {
-				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2"}}}
+				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app",
+					MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2"}}}
 			}
 			c.Facts[3].MPI.MPI.Version = "4.0.2"
 		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},
-		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, []string{"n3"}, "nfs on n[0-2]; ext4 on n3", 1},
-		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
-		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
-		{"a port that is taken", func(c *launchState) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
-			"ports", check.Fail, []string{"n0"}, "Ray's GCS cannot use port 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
-		{"ports that make no sense", func(c *launchState) { c.Facts[0].PortsErr = "cannot give port 1 to both" }, "ports", check.Fail, []string{"n0"}, "to both", 2},
-		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel's host name is localhost, but Slurm calls the node n2", 1},
-		{"a name that leads elsewhere", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "resolves to 10.9.9.9, which is not one of its addresses", 2},
-		{"a name that is the loopback's", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "which other nodes cannot reach", 1},
-		{"a name that can't be resolved", func(c *launchState) { c.Facts[2].OwnName = DNSResult{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
-		{"no address", func(c *launchState) { c.Facts[2].AddressErr = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
+		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" },
+			"share.kind", check.Warn, []string{"n3"}, "nfs on n[0-2]; ext4 on n3", 1},
+		{"a share that is full", func(c *launchState) {
+			c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20}
+		}, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
+		{"room that can't be told", func(c *launchState) {
+			c.Facts[0].Share.Space,
+				c.Facts[0].Share.SpaceErr = nil, "no answer"
+		}, "host.share", check.Unknown, nil, "no answer", 3},
+		{"a port that is taken", func(c *launchState) {
+			c.Facts[0].Ports[0].Holder = "port 6379 " +
+				"of 0.0.0.0 is held by pid 7 (redis)"
+		},
+			"ports", check.Fail, []string{"n0"},
+			"Ray's GCS cannot use port 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
+		{"ports that make no sense", func(c *launchState) {
+			c.Facts[0].PortsErr = "cannot give " +
+				"port 1 to both"
+		}, "ports", check.Fail, []string{"n0"}, "to both", 2},
+		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" },
+			"node.name", check.Warn, []string{"n2"},
+			"the kernel's host name is localhost, but Slurm calls the node n2", 1},
+		{"a name that leads elsewhere", func(c *launchState) {
+			c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"}
+		}, "node.name", check.Fail, []string{"n2"}, "resolves to 10.9.9.9, which is not one of its addresses", 2},
+		{"a name that is the loopback's", func(c *launchState) {
+			c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"}
+		}, "node.name", check.Warn, []string{"n2"}, "which other nodes cannot reach", 1},
+		{"a name that can't be resolved", func(c *launchState) {
+			c.Facts[2].OwnName = DNSResult{Host: "n2", Err: "no such host"}
+		}, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
+		{"no address", func(c *launchState) { c.Facts[2].AddressErr = "cannot find the address" },
+			"node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
 		{"two nodes with one name", func(c *launchState) {
 			c.Facts[3].Hostname = c.Facts[1].Hostname // an additional problem of that node
 			c.Policy.Rules = []check.Rule{{Pattern: "node.name", Effect: check.EffectOff}}
 		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] share the host name n1.site", 2},
-		{"two nodes with one address", func(c *launchState) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
+		{"two nodes with one address", func(c *launchState) {
+			c.Facts[3].Address = c.Facts[1].Address
+		}, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
 		{"the head's name is unknown", func(c *launchState) {
-			c.Facts[3].HeadName, c.Facts[3].Attempts[1].Err = &DNSResult{Host: "n0", Err: "no such host"}, "no such host"
+			c.Facts[3].HeadName, c.Facts[3].Attempts[1].Err = &DNSResult{Host: "n0",
+				Err: "no such host"}, "no such host"
 		}, "head.name", check.Warn, []string{"n3"}, "cannot resolve the head's host name n0: no such host", 1},
 		{"the head's name leads elsewhere", func(c *launchState) {
 			c.Facts[3].HeadName.Addresses, c.Facts[3].Attempts[1].Err = []string{"10.9.9.9"}, "connection refused"
-		}, "head.name", check.Fail, []string{"n3"}, "resolves to 10.9.9.9, but the head does not respond there: connection refused", 2},
+		}, "head.name", check.Fail, []string{"n3"},
+			"resolves to 10.9.9.9, but the head does not respond there: connection refused", 2},
 		{"the head can't be reached", func(c *launchState) {
 			c.Facts[1].Attempts[0].Err, c.Facts[1].Attempts[1].Err = "no response within 5s", "no response within 5s"
 		},
 			"head.address", check.Fail, []string{"n1"}, "cannot reach the head at 10.0.0.1: no response within 5s", 2},
-		{"a clock an hour off", func(c *launchState) { c.Facts[2].Share.Offset = span(-time.Hour) }, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
+		{"a clock an hour off", func(c *launchState) { c.Facts[2].Share.Offset = span(-time.Hour) },
+			"clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
 		{"the head's clock an hour off", func(c *launchState) {
 			for i := range c.Facts[1:] {
 				c.Facts[i+1].Share.Offset = span(time.Hour)
 			}
 		}, "clock", check.Fail, []string{"n0"}, "n0 is 1h0m0s ahead", 2},
-		{"a clock seconds off", func(c *launchState) { c.Facts[2].Share.Offset = span(5 * time.Second) }, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
+		{"a clock seconds off", func(c *launchState) {
+			c.Facts[2].Share.Offset = span(5 * time.Second)
+		}, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
 		{"no ray on a node", func(c *launchState) {
 			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Missing: true, Err: `"ray": not found in PATH`}
 		}, "framework", check.Fail, []string{"n1"}, "not found in PATH", 2},
 		{"a broken ray", func(c *launchState) {
 			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Err: "exit code 1", Lines: []string{"ImportError"}}
 		}, "framework", check.Fail, []string{"n1"}, "exit code 1", 2},
-		{"another ray", func(c *launchState) { c.Facts[1].Framework.Version = "2.8.0" }, "framework.version", check.Fail, []string{"n1"}, "ray 2.8.0 on n1", 2},
+		{"another ray", func(c *launchState) { c.Facts[1].Framework.Version = "2.8.0" },
+			"framework.version", check.Fail, []string{"n1"}, "ray 2.8.0 on n1", 2},
 		{"a small /dev/shm", func(c *launchState) {
-			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB", Hint: "enlarge it"}
+			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.shm", Verdict: check.Warn,
+				Observed: "1.0 MiB", Hint: "enlarge it"}
 		}, "host.shm", check.Warn, []string{"n3"}, "n3: 1.0 MiB", 1},
 		{"a check that never ended", func(c *launchState) {
 			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.disk", Verdict: check.Wait, Observed: "no answer"}
 		}, "host.disk", check.Fail, []string{"n3"}, "n3: no answer", 2},
-		{"another GPU", func(c *launchState) { c.Facts[3].Report.Attributes[0].Value = "A100" }, "x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
+		{"another GPU", func(c *launchState) { c.Facts[3].Report.Attributes[0].Value = "A100" },
+			"x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := well()
 			tc.plant(&c)
 			r := buildReport(&c, time.Second)
-			at := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
+			at := slices.IndexFunc(r.Findings,
+				func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
 			if at < 0 {
 				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.FormatText(false))
 			}
@@ -210,14 +261,16 @@ func TestRulesApply(t *testing.T) {
 // determine.
 func TestAlone(t *testing.T) {
 	c := well()
-	c.AloneReason = &launcher.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …", LocalFix: "or on this machine alone with: bringupd local", InShell: true}
+	c.AloneReason = &launcher.LaunchError{Problem: "cannot tell",
+		Fix: "start it with: srun bringupd …", LocalFix: "or on this machine: bringupd local", InShell: true}
 	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = launcher.LauncherLocal, 1, c.Facts[:1], nil
 	r := buildReport(&c, time.Second)
 	if r.Code != 0 || r.Subject != "n0 only" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
 	text := r.FormatText(false)
-	for _, want := range []string{"whether they share /share/logs; start it with: srun bringupd doctor …\n", "not checked whether other nodes share it", "ray 2.9.0\n"} {
+	for _, want := range []string{"whether they share /share/logs; start it with: srun bringupd " +
+		"doctor …\n", "not checked whether other nodes share it", "ray 2.9.0\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

@@ -30,7 +30,8 @@ const ceiling = 2 * time.Minute
 type checks struct{ found check.Finding }
 
 func (c checks) AwaitReady(context.Context, func(check.Report)) check.Report {
-	return check.Report{Findings: []check.Finding{c.found}, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.1"}}}
+	return check.Report{Findings: []check.Finding{c.found},
+		Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.1"}}}
 }
 
 func (checks) MaxDuration() time.Duration { return time.Second }
@@ -87,8 +88,9 @@ func launch(t *testing.T) []Config {
 	for node, host := range hosts {
 		nodes = append(nodes, Config{
 			Target: Target{
-				Identity: launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
-				LogDir:   logs, Framework: ray.Cluster{},
+				Identity: launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node,
+					Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
+				LogDir: logs, Framework: ray.Cluster{},
 			},
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
 			Checks:  checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
@@ -219,7 +221,8 @@ func TestDamagedFacts(t *testing.T) {
 	}
 	defer m.close()
 	record := factsRecord{Facts: Facts{Host: "n0", NodeIndex: 7}}
-	if err := m.dir.PublishRecord(t.Context(), signal.NodesDir, m.dir.NodeName(0, factState), &record, false); err != nil {
+	if err := m.dir.PublishRecord(t.Context(), signal.NodesDir, m.dir.NodeName(0, factState),
+		&record, false); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(m.dir.Path(), signal.NodesDir, m.dir.NodeName(1, factState)), "garbled\n")
@@ -261,7 +264,8 @@ func (l late) ListDir(path string, vet func(signal.FileAttributes) error) ([]str
 // it.
 func TestInterrupted(t *testing.T) {
 	disk := signal.NewDiskFS(new(signal.CallMeter))
-	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir + "/0001." + string(record.StateDone)
+	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir +
+		"/0001." + string(record.StateDone)
 	for _, tc := range []struct {
 		name   string
 		shares []signal.SharedFS // of the nodes that join
@@ -290,7 +294,8 @@ func TestInterrupted(t *testing.T) {
 				})
 			}
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
-				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.NodesDir, "000[12]."+string(record.StateJoined)))
+				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor",
+					signal.NodesDir, "000[12]."+string(record.StateJoined)))
 				if len(joined) == len(nodes)-1 {
 					break
 				}

@@ -112,7 +112,7 @@ var allParts = []part{
 		command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./internal/... ./pkg/... ./test/nvml/... " +
-			"./test/fakechild/... ./test/simulate ./test/users/... ./test/cmd/... | grep -v -e " +
+			"./test/simulate ./test/users/... ./test/cmd/... | grep -v -e " +
 			"/pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
