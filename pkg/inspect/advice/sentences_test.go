@@ -45,8 +45,9 @@ func driverEnded(name string, code int, how string) ending {
 func failed(name string, first record.Failure, others ...record.Failure) ending {
 	hostOf := func(node int) string { return fmt.Sprintf("n%d", node) }
 	v := health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, hostOf)
-	result := record.Result{Code: v.Code, Outcome: v.Name, Reason: v.Cause.Message, Cause: &v.Cause, BadNodes: v.BadNodes}
-	return ending{name: name, result: result, others: others}
+	return ending{name: name, others: others, result: record.Result{
+		Code: v.Code, Outcome: v.Name, Reason: v.Cause.Message, Cause: &v.Cause, BadNodes: v.BadNodes,
+	}}
 }
 
 func (e ending) with(change func(*Summary)) ending {
@@ -146,7 +147,7 @@ var driverEndings = []ending{
 	ended("ranks-failed", health.DriverOutcomeName, 1, "all ranks have ended; 3 failed").with(hasRanks),
 	driverEnded("driver-failed", 3, "exit code 3"),
 	func() ending {
-		e := failed("driver-failed-and-restarts", cause(0, health.DriverFailed, "driver", "the driver has ended: exit code 3"))
+		e := failed("driver-failed-and-restarts", cause(0, health.DriverFailed, "driver", "the driver has ended"))
 		e.result.Outcome, e.result.Code = health.DriverOutcomeName, 3
 		return e
 	}(),
@@ -166,16 +167,17 @@ var driverEndings = []ending{
 			{Header: headerOf(7, "n7"), Message: "Xid 13 on GPU 0 of node 7 (n7): \x1b[31mred"},
 		}
 	}),
-	failed("terminated", cause(0, health.Terminated, "driver", "node 0 (n0) was told to end by SIGTERM", signalled("SIGTERM")),
+	failed("terminated",
+		cause(0, health.Terminated, "driver", "node 0 (n0) was told to end by SIGTERM", signalled("SIGTERM")),
 		consequences(health.PeerLost, "driver", 5)...),
 	failed("ended-by-slurm",
 		cause(1, health.Terminated, "driver", "Slurm ended the job: node 1 (n1) got SIGTERM", signalled("SIGTERM"))).
 		with(func(a *Summary) { a.GivenGrace = 100 * time.Second }), // Slurm's KILL cuts it
 	failed("interrupted",
 		cause(0, health.Interrupted, "join", "node 0 (n0) was told to end by SIGINT", signalled("SIGINT"))),
-	failed("signalled", cause(5, health.Signalled, "driver", "rank 5 (n5) died: killed by SIGHUP", signalled("SIGHUP"))).
+	failed("signalled", cause(5, health.Signalled, "driver", "rank 5 (n5) died", signalled("SIGHUP"))).
 		with(hasRanks),
-	beforeGate(failed("driver-not-found", cause(0, health.NotFound, "join", "cannot start train.py: not found in PATH"))),
+	beforeGate(failed("driver-not-found", cause(0, health.NotFound, "join", "cannot start train.py: not found"))),
 	beforeGate(failed("driver-quoted-line",
 		cause(0, health.NotFound, "join", `cannot start "python3 -c \"print(1)\"": not found in PATH`)).
 		with(func(a *Summary) { a.Driver = `python3 -c "print(1)"` })),
@@ -228,21 +230,21 @@ var nodeEndings = []ending{
 			gpuEvent(`{"kind":"xid","xid":79,"gpu":5,"next":"unfit","meaning":"it has fallen off the bus"}`))).
 		with(func(a *Summary) {
 			a.Events = []record.Event{
-				unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
-				unfitEvent(4, "n4", `{"kind":"recovery","gpu":2,"next":"unfit","meaning":"the GPU asks to be drained"}`),
+				unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row"}`),
+				unfitEvent(4, "n4", `{"kind":"recovery","gpu":2,"next":"unfit","meaning":"drain"}`),
 				unfitEvent(5, "n5", `{"kind":"xid","xid":31,"gpu":2,"next":"fit"}`),
 				unfitEvent(6, "n6$(id)", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit"}`),
 			}
 		}),
 	beforeGate(failed("share-not-met",
 		cause(0, health.ShareUnusable, "join", "cannot reach 3 of 64 nodes: n[1-3] did not join", lost(1, 2, 3)))),
-	failed("share-hangs", cause(3, health.ShareUnusable, "driver", "the shared file system has not responded to node 3 (n3)")),
-	beforeGate(failed("deadline", cause(0, health.DeadlinePassed, "workers", "the head waited 5m0s for n[3-4] to be up"),
+	failed("share-hangs", cause(3, health.ShareUnusable, "driver", "the share has not responded to node 3 (n3)")),
+	beforeGate(failed("deadline", cause(0, health.DeadlinePassed, "workers", "the head waited 5m0s for n[3-4]"),
 		consequences(health.SetupFailed, "check", 7)...)),
 	beforeGate(failed("sandbox-step",
 		cause(0, health.DeadlinePassed, "sandbox", "after 5m6s the sandbox of n[0-3] is not ready")).
 		with(func(a *Summary) { a.AtPhase = record.PhaseCheck })),
-	beforeGate(failed("usage", cause(3, health.Usage, "join", "the configuration of node 3 (n3) differs from the head's"))),
+	beforeGate(failed("usage", cause(3, health.Usage, "join", "the configuration of node 3 (n3) differs"))),
 	beforeGate(failed("launch", cause(3, health.Launch, "join", "cannot take part as node 3 (n3) of 8"))),
 	failed("internal", cause(3, health.Internal, "driver", "cannot encode a record of node 3: odd")),
 }
@@ -259,7 +261,7 @@ var childEndings = []ending{
 	failed("service-ended-with-0", cause(2, health.ServiceDied, "driver", "the worker of node 2 (n2) ended with 0",
 		died("worker", "worker-0002.log", "exit code 0", "", 0))),
 	failed("service-of-ray", cause(5, health.ServiceDied, "driver", "the ray worker of node 5 (n5) died: exit code 1",
-		died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line of Ray"}, 20)...))).
+		died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line"}, 20)...))).
 		with(func(a *Summary) { a.Framework.LogsProgram = "Ray's own logs" }),
 	beforeGate(failed("service-not-ready",
 		cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) was not ready within 5m0s",
@@ -290,9 +292,9 @@ var childEndings = []ending{
 	failed("rank-failed", cause(3, health.RankFailed, "driver", "rank 12 (n3, GPUs 4-7) failed: exit code 3",
 		died("rank 12", "rank-0012.log", "exit code 3", "", 3, slices.Repeat([]string{"  File \"train.py\""}, 20)...),
 		ofWorld(12, "4-7"))),
-	failed("rank-aborted", cause(3, health.RankAborted, "driver", "rank 12 (n3, GPU 2) has aborted the job with code 42",
+	failed("rank-aborted", cause(3, health.RankAborted, "driver", "rank 12 (n3, GPU 2) has aborted the job",
 		died("rank 12", "rank-0012.log", "", "", 42, "step 41: loss nan"), ofWorld(12, "2"))),
-	beforeGate(failed("setup", cause(3, health.SetupFailed, "check", "the setup command of node 3 (n3) failed: exit code 1",
+	beforeGate(failed("setup", cause(3, health.SetupFailed, "check", "the setup command of node 3 (n3) failed",
 		died("setup", "setup-0003.log", "exit code 1", "", 1, "no space left on /local")))),
 }
 

@@ -42,22 +42,22 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// explains checks the banner and the time until it is shown.
+// explains checks the banner.
 func (b *browser) explains(size int) {
 	b.t.Helper()
 	banner := eval[string](b, `document.getElementById('banner').innerText`)
-	for _, want := range []string{"Failed", "exit code 77", fmt.Sprintf("the worker's service on n%d has died", size-1), "first cause", "give each node more memory", "Killed"} {
+	died := fmt.Sprintf("the worker's service on n%d has died", size-1)
+	for _, want := range []string{"Failed", "exit code 77", died, "first cause", "more memory", "Killed"} {
 		if !strings.Contains(banner, want) {
 			b.t.Errorf("the banner does not say %q:\n%s", want, banner)
 		}
 	}
-	b.t.Logf("first paint of %d nodes after %.0f ms", size, eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`))
 }
 
 // isTheme checks the theme, by the brightness of the background, and the switch.
 func (b *browser) isTheme(dark bool) {
 	b.t.Helper()
-	const isDark = `(() => { const [r] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return r < 128; })()`
+	const isDark = `Number(getComputedStyle(document.body).backgroundColor.match(/\d+/)[0]) < 128`
 	if eval[bool](b, isDark) != dark {
 		b.t.Errorf("the theme is not the one that is preferred (dark: %t)", dark)
 	}
@@ -88,7 +88,7 @@ func (b *browser) showsNode(size int) {
 	b.click(fmt.Sprintf(`.row[data-rank="%d"]`, size-1))
 	b.until("the node is shown", `!document.getElementById('drawer').hidden`)
 	shown := eval[string](b, `document.getElementById('drawer').innerText`)
-	for _, want := range []string{fmt.Sprint("n", size-1), "join", "check", "driver", "failed", "cannot allocate 8.0 GiB"} {
+	for _, want := range []string{fmt.Sprint("n", size-1), "join", "check", "driver", "failed", "8.0 GiB"} {
 		if !strings.Contains(shown, want) {
 			b.t.Errorf("the node that was clicked does not show %q:\n%s", want, shown)
 		}

@@ -15,9 +15,12 @@ import (
 func TestPhasesByNearestRank(t *testing.T) {
 	var nodes []NodeRow
 	for node := range 10 {
-		nodes = append(nodes, NodeRow{NodeIndex: node, Host: fmt.Sprint("n", node), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + node + 1), Open: node == 3, Failed: node == 4}}})
+		lane := PhaseLane{Phase: "check", From: 5, To: time.Duration(5 + node + 1), Open: node == 3, Failed: node == 4}
+		nodes = append(nodes, NodeRow{NodeIndex: node, Host: fmt.Sprint("n", node), Lanes: []PhaseLane{lane}})
 	}
-	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, NodeIndex: 9, Host: "n9"}}
+	want := []PhaseStat{{
+		Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, NodeIndex: 9, Host: "n9",
+	}}
 	if diff := cmp.Diff(want, phaseStats(nodes)); diff != "" {
 		t.Error(diff)
 	}
@@ -54,9 +57,13 @@ func TestChecksAreGrouped(t *testing.T) {
 	for node := range 6 {
 		nodes = append(nodes, timeline.Node{NodeIndex: node, Host: fmt.Sprint("n", node), Check: report(pass)})
 	}
-	nodes[2].Check = report(pass, check.Finding{ID: "b", Verdict: check.Warn, Observed: "x"})
-	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
-	nodes[5].Check = report(pass, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"})
+	warning := func(observed string) check.Finding {
+		return check.Finding{ID: "b", Verdict: check.Warn, Observed: observed}
+	}
+	failure := check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}
+	nodes[2].Check = report(pass, warning("x"))
+	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, warning("y"))
+	nodes[5].Check = report(pass, failure, failure)
 	want := []CheckGroup{
 		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5"},
 		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2"},

@@ -52,8 +52,8 @@ func startBrowser(t *testing.T) *browser {
 	if program == "" {
 		program = "chromium-headless-shell"
 	}
-	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--hide-scrollbars", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{theirs, out} // 3 and 4
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
@@ -168,17 +168,20 @@ func (b *browser) open() {
 // load opens a page at a width, and waits until it is shown.
 func (b *browser) load(url string, width, height int, dark bool) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+	b.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	feature := map[string]string{"name": "prefers-color-scheme", "value": scheme}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{feature}}, nil)
 	b.mu.Lock()
 	b.events = nil
 	b.mu.Unlock()
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
-	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' && performance.getEntriesByName('first-contentful-paint').length > 0`)
+	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' &&
+		performance.getEntriesByName('first-contentful-paint').length > 0`)
 }
 
 // eval returns the value of an expression in the page.
@@ -190,7 +193,8 @@ func eval[T any](b *browser, expression string) (value T) {
 			Exception struct{ Description string }
 		}
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &result)
+	b.call("Runtime.evaluate",
+		map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &result)
 	if result.ExceptionDetails != nil {
 		b.t.Fatalf("cannot evaluate %s: %s", expression, result.ExceptionDetails.Exception.Description)
 	}
@@ -212,9 +216,15 @@ func (b *browser) until(what, condition string) {
 // click moves the mouse to an element and clicks.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	at := eval[[]float64](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, selector))
+	at := eval[[]float64](b, fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.scrollIntoView({block: 'center'});
+		const r = e.getBoundingClientRect();
+		return [r.x + r.width / 2, r.y + r.height / 2];
+	})()`, selector))
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+		b.call("Input.dispatchMouseEvent",
+			map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
 	}
 }
 

@@ -35,10 +35,11 @@ func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 		t.Fatal(err)
 	}
 	var job struct{ At time.Time }
-	if data, err := os.ReadFile(filepath.Join(dir, signal.ControlDir, signal.NameJob)); err != nil || json.Unmarshal(data, &job) != nil {
+	data, err := os.ReadFile(filepath.Join(dir, signal.ControlDir, signal.NameJob))
+	if err != nil || json.Unmarshal(data, &job) != nil {
 		job.At = dawn
 	}
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,9 @@ func evilView(t *testing.T) *View {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"driver.log": evil + "\nlast\n", "worker-0003.log": strings.Repeat("x", 10<<20), "head.log": "", "sandbox-0001.log": strings.Repeat("\n", 1<<20) + "end\n",
-		"<script>.log": "never read", "daemon-0000.log": `{"level":"info","at":"` + `\u001b[2J` + `","msg":"<script>","x":{"y":"\u001b"}}` + "\n",
+		"driver.log": evil + "\nlast\n", "worker-0003.log": strings.Repeat("x", 10<<20), "head.log": "",
+		"sandbox-0001.log": strings.Repeat("\n", 1<<20) + "end\n", "<script>.log": "never read",
+		"daemon-0000.log": `{"level":"info","at":"\u001b[2J","msg":"<script>","x":{"y":"\u001b"}}` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(logs, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -107,17 +108,20 @@ func TestPageOfHardlyAnything(t *testing.T) {
 	}{
 		{"nothing", timeline.Run{ReadAt: at, Problems: []string{"there is no job record"}}},
 		{"nodes without a sign", timeline.Run{ReadAt: at, Nodes: make([]timeline.Node, 3)}},
-		{"a result alone", timeline.Run{ReadAt: at, Result: &record.Result{Code: 76, Outcome: "peer-lost", Reason: "x"}}},
+		{"a result alone", timeline.Run{ReadAt: at, Result: &record.Result{Code: 76, Reason: "x"}}},
 		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &record.Result{
 			Code: 76, Cause: &record.Failure{Header: record.Header{NodeIndex: 99}, LostNodes: []int{-3, 1 << 30}},
-			FailureContext: record.FailureContext{Consequences: []record.Failure{{Header: record.Header{NodeIndex: -5}}}},
+			FailureContext: record.FailureContext{Consequences: []record.Failure{{Header: headerOf(-5, 0)}}},
 			NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 77}}},
 		}, Events: []timeline.Event{{NodeIndex: 500, Name: eventlog.RecordSeen}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []record.Abort{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
-			Job: timeline.RecordTime{Exists: true, At: at.Add(-time.Minute)}, Go: timeline.RecordTime{Exists: true, At: at},
+			Job: timeline.RecordTime{Exists: true, At: at.Add(-time.Minute)},
+			Go:  timeline.RecordTime{Exists: true, At: at},
 		}}},
-		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{Phases: []timeline.PhaseSpan{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}}}}}},
+		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{
+			Phases: []timeline.PhaseSpan{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}},
+		}}}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			v := NewView(&one.run, nil, time.Time{})

@@ -69,18 +69,25 @@ func get(t *testing.T, method, url string, change func(*http.Request)) (int, str
 func TestServeLive(t *testing.T) {
 	s := startLive(t, runningView)
 	status, body, header := get(t, http.MethodGet, s.URL(), nil)
-	if status != http.StatusOK || !strings.Contains(body, "data-reload=\"3000\"") || !strings.Contains(body, "connect-src &#39;self&#39;") || !strings.Contains(body, "7.0") {
-		t.Errorf("the page is %d, %s", status, body)
+	for _, part := range []string{"data-reload=\"3000\"", "connect-src &#39;self&#39;", "7.0"} {
+		if status != http.StatusOK || !strings.Contains(body, part) {
+			t.Errorf("the page is %d, without %s: %s", status, part, body)
+		}
 	}
-	if header.Get("Cache-Control") != "no-store" || header.Get("Referrer-Policy") != "no-referrer" || header.Get("X-Frame-Options") != "DENY" {
-		t.Errorf("the header is %v", header)
+	for name, want := range map[string]string{
+		"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+	} {
+		if got := header.Get(name); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
 	}
 	if strings.Contains(body, s.token) {
 		t.Error("the page contains the token")
 	}
 	// The same page again has no body.
 	tag := header.Get("ETag")
-	if status, body, _ := get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Header.Set("If-None-Match", tag) }); status != http.StatusNotModified || body != "" {
+	status, body, _ = get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Header.Set("If-None-Match", tag) })
+	if status != http.StatusNotModified || body != "" {
 		t.Errorf("the same page is %d, %s", status, body)
 	}
 }
@@ -99,11 +106,17 @@ func TestLiveRefuses(t *testing.T) {
 		name, method, url string
 		host              string
 	}{
-		{"no token", http.MethodGet, root, ""}, {"a wrong one", http.MethodGet, root + strings.Repeat("A", len(s.token)) + "/", ""},
-		{"half of it", http.MethodGet, root + s.token[:10] + "/", ""}, {"no slash", http.MethodGet, root + s.token, ""}, {"a file", http.MethodGet, s.URL() + "result.json", ""},
-		{"another directory", http.MethodGet, s.URL() + "../../etc/passwd", ""}, {"another method", http.MethodPost, s.URL(), ""},
-		{"another name", http.MethodGet, s.URL(), "attacker.example.org"}, {"a name with this address", http.MethodGet, s.URL(), "127.0.0.1.example.org:80"},
-		{"a name like this machine's", http.MethodGet, s.URL(), "localhost.example.org"}, {"another address", http.MethodGet, s.URL(), "10.0.0.1"},
+		{"no token", http.MethodGet, root, ""},
+		{"a wrong one", http.MethodGet, root + strings.Repeat("A", len(s.token)) + "/", ""},
+		{"half of it", http.MethodGet, root + s.token[:10] + "/", ""},
+		{"no slash", http.MethodGet, root + s.token, ""},
+		{"a file", http.MethodGet, s.URL() + "result.json", ""},
+		{"another directory", http.MethodGet, s.URL() + "../../etc/passwd", ""},
+		{"another method", http.MethodPost, s.URL(), ""},
+		{"another name", http.MethodGet, s.URL(), "attacker.example.org"},
+		{"a name with this address", http.MethodGet, s.URL(), "127.0.0.1.example.org:80"},
+		{"a name like this machine's", http.MethodGet, s.URL(), "localhost.example.org"},
+		{"another address", http.MethodGet, s.URL(), "10.0.0.1"},
 	} {
 		status, body, _ := get(t, tc.method, tc.url, func(r *http.Request) {
 			if tc.host != "" {
@@ -121,7 +134,8 @@ func TestLiveRefuses(t *testing.T) {
 		t.Errorf("the run was read %d times", read)
 	}
 	for _, host := range []string{"localhost:9000", "127.0.0.1:80", "[::1]:80", "localhost"} {
-		if status, _, _ := get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Host = host }); status != http.StatusOK {
+		status, _, _ := get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Host = host })
+		if status != http.StatusOK {
 			t.Errorf("%s: %d", host, status)
 		}
 	}
@@ -144,13 +158,16 @@ func TestLiveReadsOnce(t *testing.T) {
 	s.mu.Lock()
 	s.nextRead = time.Time{}
 	s.mu.Unlock()
-	if status, body, _ := get(t, http.MethodGet, s.URL(), nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "it has disappeared") || read != 2 {
+	status, body, _ := get(t, http.MethodGet, s.URL(), nil)
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "it has disappeared") || read != 2 {
 		t.Errorf("a run that cannot be read is %d, %s after %d readings", status, body, read)
 	}
 }
 
 func TestListenLive(t *testing.T) {
-	for _, address := range []string{"", "0.0.0.0:0", "[::]:0", "10.0.0.1:8080", ":8080", "localhost:0", "127.0.0.1"} {
+	for _, address := range []string{
+		"", "0.0.0.0:0", "[::]:0", "10.0.0.1:8080", ":8080", "localhost:0", "127.0.0.1",
+	} {
 		if s, err := ListenLive(t.Context(), address, ""); err == nil {
 			_ = s.listener.Close()
 			t.Errorf("%q is accepted", address)
@@ -169,7 +186,8 @@ func TestListenLive(t *testing.T) {
 	if len(one.token) < 26 || one.token == other.token {
 		t.Errorf("the tokens are %s and %s", one.token, other.token)
 	}
-	if _, err := ListenLive(t.Context(), one.Address(), ""); err == nil || !strings.Contains(err.Error(), "give another port") {
+	_, err = ListenLive(t.Context(), one.Address(), "")
+	if err == nil || !strings.Contains(err.Error(), "give another port") {
 		t.Errorf("a port that is taken: %v", err)
 	}
 }
@@ -179,7 +197,8 @@ func TestListenLive(t *testing.T) {
 func TestOtherUsersCannotOpenPage(t *testing.T) {
 	users.Need(t)
 	s := startLive(t, runningView)
-	request := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /%s/ HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3", s.Port(), s.token)
+	request := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; "+
+		"printf 'GET /%s/ HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3", s.Port(), s.token)
 	for _, tc := range []struct {
 		user users.User
 		want bool

@@ -1,8 +1,8 @@
 package runs
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +80,8 @@ func TestFind(t *testing.T) {
 
 // TestFindJob verifies that the launcher's name of a job is its newest run.
 func TestFindJob(t *testing.T) {
-	dir := logs(t, "53.10", "53.9", "54.0", "54.0-r1", "54.1", "60.0", "60.1", "17-4", "17-4-a1", "530.0", "55.0", "55.0-doctor", "train", "train-a2")
+	dir := logs(t, strings.Fields(
+		"53.10 53.9 54.0 54.0-r1 54.1 60.0 60.1 17-4 17-4-a1 530.0 55.0 55.0-doctor train train-a2")...)
 	if err := os.Mkdir(filepath.Join(dir, "53.11"), 0o700); err != nil { // not a run
 		t.Fatal(err)
 	}
@@ -92,8 +93,9 @@ func TestFindJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	for arg, want := range map[string]string{
-		"53": "53.10", "54": "54.0-r1", "54.0": "54.0", "54.1": "54.1", "55": "55.0", "17[4].server": "17-4-a1", "17-4": "17-4", "train": "train",
-		"50_1": "53.10", "50_1.9": "53.9", "50_2": "54.0-r1", "50": "54.0-r1", "60+1": "60.1", "60+1.0": "60.0", "61": "60.1", dir + "/53": "53.10", dir + "/50_1": "53.10",
+		"53": "53.10", "54": "54.0-r1", "54.0": "54.0", "54.1": "54.1", "55": "55.0", "17[4].server": "17-4-a1",
+		"17-4": "17-4", "train": "train", "50_1": "53.10", "50_1.9": "53.9", "50_2": "54.0-r1", "50": "54.0-r1",
+		"60+1": "60.1", "60+1.0": "60.0", "61": "60.1", dir + "/53": "53.10", dir + "/50_1": "53.10",
 	} {
 		if got, err := Find(t.Context(), arg, dir); got != filepath.Join(dir, want) {
 			t.Errorf("%s is %q, want %s: %v", arg, got, want, err)
@@ -109,13 +111,7 @@ func TestFindJob(t *testing.T) {
 // describe writes the job record of a run.
 func describe(t *testing.T, dir, run string, launch record.Launch) {
 	t.Helper()
-	data, err := json.Marshal(&record.Job{Header: record.Header{Version: record.FormatVersion, Nonce: "n0"}, Run: run, Launch: launch})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, run, signal.ControlDir, signal.NameJob), append(data, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, &record.Job{Run: run, Launch: launch}, noon)
 }
 
 // TestNoRun verifies what is said if there is no such run.
@@ -129,22 +125,28 @@ func TestNoRun(t *testing.T) {
 	if err := os.WriteFile("7.0", nil, 0o600); err != nil { // as Slurm's own output may be named
 		t.Fatal(err)
 	}
-	for _, tc := range []struct{ name, arg, logDir, want string }{
-		{"a run", "7.0", dir, "cannot find run 7.0 in " + dir + ": the newest runs there are 6.0, 5.0, 4.0, 3.0, 2.0: give "},
-		{"a job", "7", dir, "cannot find run 7 in " + dir + ": the newest runs there are 6.0, 5.0, 4.0, 3.0, 2.0: give "},
-		{"a run by its directory", dir + "/7.0", "/nowhere", "cannot find run 7.0 in " + dir + ": the newest runs there are 6.0, "},
-		{"an empty log directory", empty, "/nowhere", "cannot find a run in " + empty + ": it contains no run: give "},
-		{"an empty directory by name", "empty", dir, "cannot find a run in " + here + "/empty: it contains no run: give "},
-		{"an empty default", "", empty, "cannot find a run in " + empty + ": it contains no run: give "},
-		{"an empty default, by name", "7.0", empty, "cannot find run 7.0 in " + empty + ": it contains no run: give "},
-		{"no log directory", "", "/nowhere", "cannot find a run in /nowhere: it does not exist: give "},
-		{"no log directory, by name", "7.0", "/nowhere", "cannot find run 7.0 in /nowhere: it does not exist: give "},
-		{"no log directory, by the run's directory", "/nowhere/7.0", dir, "cannot find run 7.0 in /nowhere: it does not exist: give "},
+	const (
+		newest  = "the newest runs there are 6.0, 5.0, 4.0, 3.0, 2.0"
+		noRun   = "it contains no run"
+		missing = "it does not exist"
+	)
+	for _, tc := range []struct{ name, arg, logDir, wanted, in, found string }{
+		{"a run", "7.0", dir, "run 7.0", dir, newest},
+		{"a job", "7", dir, "run 7", dir, newest},
+		{"a run by its directory", dir + "/7.0", "/nowhere", "run 7.0", dir, newest},
+		{"an empty log directory", empty, "/nowhere", "a run", empty, noRun},
+		{"an empty directory by name", "empty", dir, "a run", here + "/empty", noRun},
+		{"an empty default", "", empty, "a run", empty, noRun},
+		{"an empty default, by name", "7.0", empty, "run 7.0", empty, noRun},
+		{"no log directory", "", "/nowhere", "a run", "/nowhere", missing},
+		{"no log directory, by name", "7.0", "/nowhere", "run 7.0", "/nowhere", missing},
+		{"no log directory, by the run's directory", "/nowhere/7.0", dir, "run 7.0", "/nowhere", missing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Find(t.Context(), tc.arg, tc.logDir)
-			if none, is := errors.AsType[*NoRunError](err); !is || !strings.HasPrefix(none.Error(), tc.want) {
-				t.Errorf("it is %q: %v, want %s", got, err, tc.want)
+			want := fmt.Sprintf("cannot find %s in %s: %s: give ", tc.wanted, tc.in, tc.found)
+			if none, is := errors.AsType[*NoRunError](err); !is || !strings.HasPrefix(none.Error(), want) {
+				t.Errorf("it is %q: %v, want %s", got, err, want)
 			}
 		})
 	}

@@ -37,16 +37,23 @@ func publish(t *testing.T, runDir, sub, name string, rec record.Record, at time.
 func TestListRuns(t *testing.T) {
 	dir := logs(t, "9.0", "10.0", "11.0")
 	now := time.Now()
-	for i, run := range []string{"9.0", "10.0", "11.0"} {
+	for run, age := range map[string]time.Duration{
+		"9.0": 48*time.Hour + time.Second, "10.0": 2 * time.Hour, "11.0": time.Hour,
+	} {
 		path := filepath.Join(dir, run)
-		publish(t, path, signal.ControlDir, signal.NameJob, &record.Job{Run: run, Size: 2, Plan: &record.Plan{Driver: "train.py", NodesNeeded: 2}}, now.Add([]time.Duration{-48*time.Hour - time.Second, -2 * time.Hour, -time.Hour}[i]))
+		job := &record.Job{Run: run, Size: 2, Plan: &record.Plan{Driver: "train.py", NodesNeeded: 2}}
+		publish(t, path, signal.ControlDir, signal.NameJob, job, now.Add(-age))
 		if err := os.MkdirAll(filepath.Join(path, signal.NodesDir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
-		RunTimings: record.RunTimings{Duration: time.Minute}, Progress: &record.Progress{Step: 12, Goodput: 0.919, Reports: 12}}, now.Add(-2*time.Hour))
-	publish(t, filepath.Join(dir, "11.0"), signal.ControlDir, signal.SeriesProgress.Name(3), &record.ProgressMark{Progress: record.Progress{Reports: 1}}, now)
+	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{
+		Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
+		RunTimings: record.RunTimings{Duration: time.Minute},
+		Progress:   &record.Progress{Step: 12, Goodput: 0.919, Reports: 12},
+	}, now.Add(-2*time.Hour))
+	publish(t, filepath.Join(dir, "11.0"), signal.ControlDir, signal.SeriesProgress.Name(3),
+		&record.ProgressMark{Progress: record.Progress{Reports: 1}}, now)
 	for _, run := range []string{"10.0", "11.0"} {
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameGateOpen, &record.Mark{}, now)
 	}
@@ -68,7 +75,8 @@ func TestListRuns(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS GOODPUT COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 check - 91% train.py n[1-2]",
+		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS GOODPUT COMMAND BAD-NODES",
+		"9.0 failed 2 2-00:00:01 00:01:00 75 check - 91% train.py n[1-2]",
 		"10.0 silent 2 02:00:00 02:00:00 - - - - train.py -", "11.0 up 2 01:00:00 01:00:00 - - - 0% train.py -",
 	}
 	if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
@@ -124,8 +132,9 @@ func TestGoal(t *testing.T) {
 		{"no result", GoalEnd, noResult, true, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if reached := tc.goal.IsReached(tc.status); reached != tc.reached || tc.reached && tc.goal.ExitCode(tc.status) != tc.exitCode {
-				t.Errorf("reached: %v, code %d; want %v, %d", reached, tc.goal.ExitCode(tc.status), tc.reached, tc.exitCode)
+			reached, code := tc.goal.IsReached(tc.status), tc.goal.ExitCode(tc.status)
+			if reached != tc.reached || reached && code != tc.exitCode {
+				t.Errorf("reached: %v, code %d; want %v, %d", reached, code, tc.reached, tc.exitCode)
 			}
 		})
 	}

@@ -12,7 +12,8 @@ import (
 
 // TestWantedBy verifies which logs a word selects, by their names.
 func TestWantedBy(t *testing.T) {
-	names := []string{"driver.log", "head.log", "daemon-0000.log", "worker-0000.log", "worker-0001.log", "rank-0000.log", "rank-0001.log"}
+	names := strings.Fields(
+		"driver.log head.log daemon-0000.log worker-0000.log worker-0001.log rank-0000.log rank-0001.log")
 	for _, tc := range []struct {
 		word string
 		want []string
@@ -25,9 +26,10 @@ func TestWantedBy(t *testing.T) {
 		{"rank-1", names[6:]},
 	} {
 		t.Run(tc.word, func(t *testing.T) {
-			wanted, err := SelectLogs(t.Context(), nil, nil, tc.word, func(_ context.Context, name string) (int, error) {
+			node := func(_ context.Context, name string) (int, error) {
 				return strconv.Atoi(strings.TrimPrefix(name, "n"))
-			})
+			}
+			wanted, err := SelectLogs(t.Context(), nil, nil, tc.word, node)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -23,7 +24,8 @@ func TestRoleLogs(t *testing.T) {
 		}
 	}
 	// Only processes that have printed something have logs.
-	for _, name := range []string{"judge-0", "judge-1.g1", "judge-2", "judge-3", "reward-0", "trainer-0.0", "trainer-0.1", "trainer-0.2", "trainer-0.3"} {
+	for _, name := range strings.Fields(
+		"judge-0 judge-1.g1 judge-2 judge-3 reward-0 trainer-0.0 trainer-0.1 trainer-0.2 trainer-0.3") {
 		if err := os.WriteFile(filepath.Join(dir, "logs", name+".log"), []byte("line\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +47,8 @@ func TestRoleLogs(t *testing.T) {
 		{"1", []string{"daemon-0001.log", "judge-2.log", "judge-3.log", "reward-1.log"}},
 		{"3", []string{"daemon-0003.log", "trainer-0.2.log", "trainer-0.3.log"}},
 	} {
-		wanted, err := SelectLogs(t.Context(), run, job.Plan, tc.word, func(_ context.Context, name string) (int, error) { return strconv.Atoi(name) })
+		node := func(_ context.Context, name string) (int, error) { return strconv.Atoi(name) }
+		wanted, err := SelectLogs(t.Context(), run, job.Plan, tc.word, node)
 		if err != nil {
 			t.Errorf("%q: %v", tc.word, err)
 			continue
@@ -69,11 +72,13 @@ func TestRoleLogs(t *testing.T) {
 func TestParseRoleLog(t *testing.T) {
 	roles := []string{"judge", "judge-2", "a"}
 	for name, want := range map[string]roleLog{
-		"judge-1.log": {roleWord{"judge", 1, -1}, "judge-1"}, "judge-2-1.log": {roleWord{"judge-2", 1, -1}, "judge-2-1"},
-		"judge-1.3.g2.log": {roleWord{"judge", 1, 3}, "judge-1.3"}, "judge-1.g2.log": {roleWord{"judge", 1, -1}, "judge-1"},
-		"a-12.0.log":      {roleWord{"a", 12, 0}, "a-12.0"},
-		"daemon-0001.log": {}, "judge-1": {}, "judge.log": {}, "judge-x.log": {}, "judge-1.2.3.log": {}, "judge-1.gx.log": {},
-		"judge-g1.log": {}, "-1.log": {},
+		"judge-1.log":      {roleWord{"judge", 1, -1}, "judge-1"},
+		"judge-2-1.log":    {roleWord{"judge-2", 1, -1}, "judge-2-1"},
+		"judge-1.3.g2.log": {roleWord{"judge", 1, 3}, "judge-1.3"},
+		"judge-1.g2.log":   {roleWord{"judge", 1, -1}, "judge-1"},
+		"a-12.0.log":       {roleWord{"a", 12, 0}, "a-12.0"},
+		"daemon-0001.log":  {}, "judge-1": {}, "judge.log": {}, "judge-x.log": {}, "judge-1.2.3.log": {},
+		"judge-1.gx.log": {}, "judge-g1.log": {}, "-1.log": {},
 	} {
 		if got, ok := parseRoleLog(name, roles); ok != (want.role != "") || ok && got != want {
 			t.Errorf("%s: got %+v, %v", name, got, ok)

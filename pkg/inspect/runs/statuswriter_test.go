@@ -30,7 +30,9 @@ func TestWriteChanges(t *testing.T) {
 	w := StatusWriter{Out: out, Updates: true}
 	var s timeline.Status
 	s.Run, s.Path, s.Phase, s.Next, s.Nodes = "7.0", "/logs/7.0", "join", "the gate opens", 2
-	for i, state := range []timeline.RunState{timeline.StateBringingUp, timeline.StateBringingUp, timeline.StateUp, timeline.StateFailed} {
+	for i, state := range []timeline.RunState{
+		timeline.StateBringingUp, timeline.StateBringingUp, timeline.StateUp, timeline.StateFailed,
+	} {
 		s.State, s.Elapsed = state, time.Duration(i)*time.Second
 		s.At = time.Date(2026, 11, 21, 12, 0, i, 0, time.UTC)
 		if err := w.WriteText(s); err != nil {
