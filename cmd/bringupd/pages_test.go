@@ -162,7 +162,7 @@ func TestFlagsInPages(t *testing.T) {
 		"np rank-by report-bindings host mca tag-output output-filename " + // mpirun's
 		"address min-nodes labels dashboard-port node-manager-port min-worker-port export cpus-per-task " + // Ray's, and more of Slurm's
 		"base ip-address epochs " + // of other programs
-		"op-latency trace dir fences steady " + // of test/cmd/simulate
+		"op-latency trace dir fences " + // of test/cmd/simulate
 		"port data-parallel-rank data-parallel-size data-parallel-address data-parallel-rpc-port " + // vLLM's
 		"strip-components ignore-missing purge no-index only-binary find-links")
 	for _, command := range (&invocation{}).newApp().Commands {

@@ -18,9 +18,6 @@ type Config struct {
 	Nodes int
 	// Latency is added to every call into the shared file system.
 	Latency time.Duration
-	// Steady is how long the job stays up after the gate opens; 0 ends it at once. In the first half,
-	// the nodes' polling intervals grow to their maximum. The second half is measured.
-	Steady time.Duration
 	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
 	// rank puts a value before each fence. If Ranks is 0, there is a driver instead of ranks.
 	Ranks, Fences int

@@ -102,7 +102,7 @@ type daemonEnd struct {
 func newSimulatedJob(dir string, cfg Config, output *os.File) *simulatedJob {
 	j := &simulatedJob{
 		cfg: cfg, output: output, interrupts: make(chan os.Signal, 4),
-		slots: make(chan struct{}, maxConcurrentCalls), clock: newCallClock(2*cfg.JoinTimeout + cfg.Steady),
+		slots: make(chan struct{}, maxConcurrentCalls), clock: newCallClock(2 * cfg.JoinTimeout),
 		ends: make(chan daemonEnd, cfg.Nodes), allUp: make(chan struct{}),
 		gate: gateMeasurements{open: make(chan struct{})}, roles: newSimulatedRoles(cfg),
 	}
@@ -233,7 +233,7 @@ func (j *simulatedJob) runToEnd(ctx context.Context) Result {
 
 	used := processorTime()
 	j.startDaemons(head, workers)
-	steady, err := j.measureSteady(ctx)
+	err := j.awaitMilestones(ctx)
 	requested := j.clock.sinceStart()
 	if err == nil {
 		leaveHead()
@@ -247,7 +247,6 @@ func (j *simulatedJob) runToEnd(ctx context.Context) Result {
 		d.share.meter.AwaitIdle(settling)
 	}
 	result := j.collectResult(used)
-	result.Steady = steady
 	result.ChainToGate = j.trace.findChain(0, result.Gate, j.runDir)
 	result.ChainToEnd = j.trace.findChain(requested, gone, j.runDir)
 	if code := j.exitCode(); code != 0 || err != nil {
@@ -276,60 +275,20 @@ func (j *simulatedJob) startDaemons(head, workers context.Context) {
 	close(begin)
 }
 
-// measureSteady waits until the gate is open and all nodes have reported that they are up. Then it
-// measures the steady state. It returns errEndedEarly if a daemon has ended, or ctx's cause.
-func (j *simulatedJob) measureSteady(ctx context.Context) (*SteadyLoad, error) {
+// awaitMilestones waits until the gate is open, all nodes have reported that they are up, and the ranks
+// have left the last fence. It returns errEndedEarly if a daemon ends before, and ctx's cause if ctx ends.
+func (j *simulatedJob) awaitMilestones(ctx context.Context) error {
 	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp, j.world.allDone} {
-		if err := j.awaitMilestone(ctx, milestone, nil); err != nil {
-			return nil, err
+		select {
+		case <-milestone:
+		case e := <-j.ends:
+			j.ended = append(j.ended, e)
+			return errEndedEarly
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	span := j.cfg.Steady / 2
-	if span == 0 {
-		return nil, nil
-	}
-	if err := j.awaitMilestone(ctx, nil, time.After(span)); err != nil {
-		return nil, err
-	}
-	began, before := time.Now(), j.countCalls()
-	if err := j.awaitMilestone(ctx, nil, time.After(span)); err != nil {
-		return nil, err
-	}
-	return steadyLoad(time.Since(began), before, j.countCalls()), nil
-}
-
-// awaitMilestone waits for a milestone or for a time. It returns errEndedEarly if a daemon ends
-// before, and ctx's cause if ctx ends.
-func (j *simulatedJob) awaitMilestone(
-	ctx context.Context, milestone <-chan struct{}, over <-chan time.Time,
-) error {
-	select {
-	case <-milestone:
-		return nil
-	case <-over:
-		return nil
-	case e := <-j.ends:
-		j.ended = append(j.ended, e)
-		return errEndedEarly
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// steadyLoad returns the rates of calls between two counts. Their first elements belong to the
-// head.
-func steadyLoad(took time.Duration, before, after []callCounts) *SteadyLoad {
-	rate := func(node int) float64 {
-		return float64(after[node].count("")-before[node].count("")) / took.Seconds()
-	}
-	s := &SteadyLoad{Head: rate(0)}
-	for node := range after {
-		s.All += rate(node)
-	}
-	if workers := len(after) - 1; workers > 0 {
-		s.Worker = (s.All - s.Head) / float64(workers)
-	}
-	return s
+	return nil
 }
 
 const (

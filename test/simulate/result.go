@@ -14,9 +14,8 @@ type Result struct {
 	Gate time.Duration
 	Up   Percentiles[time.Duration]
 
-	Calls  GateCalls
-	Steady *SteadyLoad  // nil if not measured
-	World  *WorldTiming // nil if there were no ranks
+	Calls GateCalls
+	World *WorldTiming // nil if there were no ranks
 	// End is the time from the head's request to end until the last daemon had ended, and Whole the
 	// calls of all nodes from the start to the end.
 	End     time.Duration
@@ -42,10 +41,6 @@ type CallTotals struct {
 	Calls  int64
 	ByKind map[string]int64
 }
-
-// SteadyLoad is the load on the shared file system from a job that is up, without any events, in
-// calls per second: of one worker on average, of the head, and of all nodes.
-type SteadyLoad struct{ Worker, Head, All float64 }
 
 // WorldTiming has the timing of the fences of a job's ranks.
 type WorldTiming struct {

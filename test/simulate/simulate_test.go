@@ -38,7 +38,6 @@ func TestRun(t *testing.T) {
 		{"nine nodes", 9, func(*simulate.Config) {}},
 		{"latency and a trace", 3, func(c *simulate.Config) { c.Latency, c.Trace = 20*time.Millisecond, true }},
 		{"ranks", 16, func(c *simulate.Config) { c.Ranks, c.Fences = 4, 4 }},
-		{"steady", 5, func(c *simulate.Config) { c.Steady = 2 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := shortJob(tc.nodes)
@@ -66,15 +65,11 @@ func checkResult(t *testing.T, cfg simulate.Config, r simulate.Result) {
 	if workers > 0 && (calls.Worker.Min < 10 || calls.WorkerReads.Min == 0) {
 		t.Errorf("a worker's calls until it was up: %+v", calls)
 	}
-	if (r.World != nil) != (cfg.Ranks != 0) || (r.Steady != nil) != (cfg.Steady != 0) ||
-		(r.ChainToGate != nil) != cfg.Trace {
+	if (r.World != nil) != (cfg.Ranks != 0) || (r.ChainToGate != nil) != cfg.Trace {
 		t.Errorf("got %+v", r)
 	}
 	if w := r.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0) {
 		t.Errorf("ranks: %+v", w)
-	}
-	if s := r.Steady; s != nil && (s.Worker <= 0 || s.Head <= 0 || s.All < s.Worker+s.Head) {
-		t.Errorf("steady: %+v", s)
 	}
 }
 

@@ -4,13 +4,13 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 )
@@ -19,20 +19,19 @@ import (
 const browserWait = 90 * time.Second
 
 // browser is a headless Chromium, controlled through two pipes with its DevTools protocol, without
-// a port or a driver.
+// a port or a driver. Only the test's goroutine uses it.
 type browser struct {
-	t       *testing.T
-	to      *os.File
-	session string
-
-	mu      sync.Mutex
-	last    int
-	answers map[int]chan answer
-	events  []answer // guarded by mu
-	gone    chan struct{}
+	t        *testing.T
+	to       *os.File
+	from     *os.File
+	messages *bufio.Reader // of from
+	session  string
+	last     int
+	events   []message
 }
 
-type answer struct {
+// message is an answer of the browser, or an event.
+type message struct {
 	ID     int             `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
@@ -46,26 +45,21 @@ type answer struct {
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*browserWait)
-	theirs, to := pipe(t)
-	from, out := pipe(t)
-	program := os.Getenv("BRINGUPD_TEST_BROWSER")
-	if program == "" {
-		program = "chromium-headless-shell"
-	}
+	commands, to := pipe(t)
+	from, answers := pipe(t)
+	program := cmp.Or(os.Getenv("BRINGUPD_TEST_BROWSER"), "chromium-headless-shell")
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--hide-scrollbars", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
-	cmd.ExtraFiles = []*os.File{theirs, out} // 3 and 4
+	cmd.ExtraFiles = []*os.File{commands, answers} // 3 and 4
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("cannot start the browser: %v", err)
 	}
-	_, _ = theirs.Close(), out.Close()
-	b := &browser{t: t, to: to, answers: make(map[int]chan answer), gone: make(chan struct{})}
-	go b.listen(from)
+	_, _ = commands.Close(), answers.Close()
+	b := &browser{t: t, to: to, from: from, messages: bufio.NewReader(from)}
 	t.Cleanup(func() {
 		b.session = ""
 		b.call("Browser.close", nil, nil)
-		<-b.gone
 		_ = cmd.Wait()
 		cancel()
 		_, _ = to.Close(), from.Close()
@@ -83,30 +77,6 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// listen passes answers to the waiting callers until the browser has ended.
-func (b *browser) listen(from *os.File) {
-	defer close(b.gone)
-	messages := bufio.NewReader(from)
-	for {
-		message, err := messages.ReadBytes(0)
-		if err != nil {
-			return
-		}
-		var a answer
-		if json.Unmarshal(message[:len(message)-1], &a) != nil {
-			continue
-		}
-		b.mu.Lock()
-		if waits := b.answers[a.ID]; waits != nil {
-			delete(b.answers, a.ID)
-			waits <- a
-		} else if a.Method != "" {
-			b.events = append(b.events, a)
-		}
-		b.mu.Unlock()
-	}
-}
-
 // call sends a request to the browser and parses its answer.
 func (b *browser) call(method string, params, result any) {
 	b.t.Helper()
@@ -115,40 +85,44 @@ func (b *browser) call(method string, params, result any) {
 	}
 }
 
+// ask sends a request, and keeps the events before its answer.
 func (b *browser) ask(method string, params, result any) error {
-	waits := make(chan answer, 1)
-	b.mu.Lock()
 	b.last++
-	id := b.last
-	b.answers[id] = waits
-	b.mu.Unlock()
 	if params == nil {
 		params = struct{}{}
 	}
-	request := map[string]any{"id": id, "method": method, "params": params}
+	request := map[string]any{"id": b.last, "method": method, "params": params}
 	if b.session != "" {
 		request["sessionId"] = b.session
 	}
-	message, err := json.Marshal(request)
+	text, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	if _, err := b.to.Write(append(message, 0)); err != nil {
+	if err := b.from.SetReadDeadline(time.Now().Add(browserWait)); err != nil {
 		return err
 	}
-	select {
-	case a := <-waits:
-		if a.Error != nil {
-			return errors.New(a.Error.Message)
+	if _, err := b.to.Write(append(text, 0)); err != nil {
+		return err
+	}
+	for {
+		text, err := b.messages.ReadBytes(0)
+		if err != nil {
+			return err
 		}
-		if result == nil {
+		var m message
+		switch err := json.Unmarshal(text[:len(text)-1], &m); {
+		case err != nil:
+			return err
+		case m.ID != b.last:
+			b.events = append(b.events, m)
+		case m.Error != nil:
+			return errors.New(m.Error.Message)
+		case result == nil:
 			return nil
+		default:
+			return json.Unmarshal(m.Result, result)
 		}
-		return json.Unmarshal(a.Result, result)
-	case <-b.gone:
-		return errors.New("it is gone")
-	case <-time.After(browserWait):
-		return fmt.Errorf("no answer for %s", browserWait)
 	}
 }
 
@@ -176,9 +150,7 @@ func (b *browser) load(url string, width, height int, dark bool) {
 	}
 	feature := map[string]string{"name": "prefers-color-scheme", "value": scheme}
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{feature}}, nil)
-	b.mu.Lock()
 	b.events = nil
-	b.mu.Unlock()
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' &&
 		performance.getEntriesByName('first-contentful-paint').length > 0`)
@@ -243,8 +215,6 @@ func (b *browser) press(keys ...string) {
 
 // complaints returns the console's errors and warnings, and the page's network requests.
 func (b *browser) complaints() (all []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for _, e := range b.events {
 		switch e.Method {
 		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded":

@@ -39,7 +39,6 @@ func run(ctx context.Context, args []string) error {
 	roleFile := set.String("config", "", "file with the roles of the job")
 	asJSON := set.Bool("json", false, "print the results as JSON")
 	set.DurationVar(&cfg.Latency, "op-latency", 0, "latency that is added to each file system call")
-	set.DurationVar(&cfg.Steady, "steady", 0, "how long the job runs; its second half is measured")
 	set.IntVar(&cfg.Ranks, "ranks", 0, "ranks per node, which call fences")
 	set.IntVar(&cfg.Fences, "fences", 4, "number of fences")
 	set.IntVar(&cfg.GPUs, "gpus-per-node", 0, "GPUs of each node, for the roles")
@@ -97,21 +96,16 @@ func runIn(ctx context.Context, dir string, cfg simulate.Config) (result simulat
 func printResults(results []simulate.Result) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "nodes\tgate\tup p50\tup max\tworker p50\tworker max\thead\tall\tper second\t"+
-		"end\tfence p50\tfence p99\tworker/s\thead/s\tMiB\tcores\t")
+		"end\tfence p50\tfence p99\tMiB\tcores\t")
 	for _, r := range results {
 		var world simulate.WorldTiming
-		var steady simulate.SteadyLoad
 		if r.World != nil {
 			world = *r.World
-		}
-		if r.Steady != nil {
-			steady = *r.Steady
 		}
 		fmt.Fprint(table, r.Nodes, "\t", round(r.Gate), "\t", round(r.Up.P50), "\t", round(r.Up.Max), "\t",
 			r.Calls.WorkerToGate.P50, "\t", r.Calls.WorkerToGate.Max, "\t", r.Calls.Head.Calls, "\t",
 			r.Calls.All.Calls, "\t", r.Calls.Peak, "\t", round(r.End), "\t",
 			round(world.Fence.P50), "\t", round(world.Fence.P99), "\t",
-			fmt.Sprintf("%.2f\t%.1f\t", steady.Worker, steady.Head),
 			fmt.Sprintf("%d\t%.0f %%\t\n", r.Machine.Memory>>20, 100*r.Machine.Busy))
 	}
 	if err := table.Flush(); err != nil {
