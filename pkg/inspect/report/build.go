@@ -99,7 +99,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
 		roleExits:      roleExits{l.status.Roles, l.listExits()},
 		Problems:       run.Problems, Logs: logs, Checks: l.groupChecks(),
-		Config: l.configFacts(), hasEnded: run.HasEnded(), shareTable: l.formatShareTable(),
+		Config: l.configFacts(), hasEnded: run.HasEnded(),
 	}
 	if !run.OtherVersion {
 		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath()
@@ -110,22 +110,6 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	v.Facts = l.keyFigures(v)
 	textutil.CleanTexts(v, maxSentenceLength, sanitizeText)
 	return v
-}
-
-func (l viewBuilder) formatShareTable() string {
-	if l.run.Result == nil || l.run.Result.Share == nil {
-		return ""
-	}
-	var workers []record.CallStats
-	for i := range l.run.Nodes {
-		if done := l.run.Nodes[i].Done; i > 0 && done != nil && done.Share != nil {
-			workers = append(workers, *done.Share)
-		}
-	}
-	table := formatCalls(l.run.Result.Share, workers)
-	return strings.Join(mapSlice(strings.Split(strings.TrimRight(table, "\n"), "\n"), func(line string) string {
-		return sanitizeText(line, maxSentenceLength)
-	}), "\n")
 }
 
 func hasUnreadableResult(run *timeline.Run) bool {

@@ -42,5 +42,28 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 	if team := l.run.Control.Membership; team != nil {
 		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
 	}
+	add("calls to the file system", l.shareCalls())
 	return facts
+}
+
+// shareCalls describes the calls to the shared file system. It returns an empty string if the head has not
+// reported any.
+func (l viewBuilder) shareCalls() string {
+	if l.run.Result == nil || l.run.Result.Share == nil {
+		return ""
+	}
+	head := l.run.Result.Share.Head
+	all, most, slowest := head.Calls, int64(0), head.Slowest
+	for i := range l.run.Nodes {
+		done := l.run.Nodes[i].Done
+		if i == 0 || done == nil || done.Share == nil {
+			continue
+		}
+		all, most = all+done.Share.Calls, max(most, done.Share.Calls)
+		if done.Share.Slowest.Took > slowest.Took {
+			slowest = done.Share.Slowest
+		}
+	}
+	return fmt.Sprintf("the head %d, a worker at most %d, all nodes %d; the slowest: %s of %s, %s",
+		head.Calls, most, all, slowest.Op, slowest.Path, textutil.BriefDuration(slowest.Took))
 }

@@ -24,7 +24,7 @@ var templateFiles embed.FS
 // templateFunctions are the functions that the template calls.
 var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
-	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] }, "bringsUp": isBeforeGate,
+	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] },
 }
 
 // maxRows is the number of nodes with a row if not all nodes have one.
@@ -45,8 +45,6 @@ type pageTemplateData struct {
 	// ReloadMS is how often the page reloads itself, in milliseconds. 0 means that it is a file, or that
 	// the run is over.
 	ReloadMS int64
-
-	barScale time.Duration // duration that the full width of a percentile bar stands for
 }
 
 // scriptData is the data about all nodes that the page's script uses.
@@ -88,12 +86,6 @@ func (v *View) writePage(w io.Writer, interval time.Duration) error {
 	}
 	p.Wrong, p.Passed = v.splitChecks()
 	p.Data = v.buildScriptData(p.timeScale)
-	// The percentile bars are scaled to the slowest phase before the gate.
-	for _, s := range v.Phases {
-		if isBeforeGate(s.Phase) {
-			p.barScale = max(p.barScale, s.Max)
-		}
-	}
 	// The template is parsed here, because work at program start would slow down every command.
 	parsed := template.Must(template.New("page.html").Funcs(templateFunctions).ParseFS(templateFiles, "page.html"))
 	return parsed.Execute(w, p)
@@ -174,9 +166,6 @@ func (p pageTemplateData) ExitsOn(node int) []RoleExit {
 	return slices.DeleteFunc(slices.Clone(p.Exits), func(exit RoleExit) bool { return exit.NodeIndex != node })
 }
 
-// ShareTable returns the calls to the shared file system as text.
-func (p pageTemplateData) ShareTable() string { return p.shareTable }
-
 // Settings that are at the top of the page, by their names in Config.
 const (
 	factJobName = "job name"
@@ -200,14 +189,6 @@ func (p pageTemplateData) OtherConfig() []Fact {
 		return f.Name == factJobName || f.Name == factDriver || f.Name == factFlags
 	})
 }
-
-// Part returns a duration as a percentage of the widest percentile bar. The driver's duration does
-// not count for that scale.
-func (p pageTemplateData) Part(d time.Duration) string {
-	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.barScale)))
-}
-
-func isBeforeGate(phase string) bool { return phase != phaseDriver && phase != phaseDrain }
 
 // Class returns the CSS classes of a lane.
 func (l PhaseLane) Class() string {

@@ -32,10 +32,7 @@ type View struct {
 	Config   []Fact         `json:"configuration"`
 	Logs     []LogTail      `json:"logs,omitempty"`
 
-	// hasEnded reports that its end is recorded. shareTable has the calls to the shared file system as
-	// text; it is empty if they are unknown.
-	hasEnded   bool
-	shareTable string
+	hasEnded bool // its end is recorded
 }
 
 // roleExits has the roles of the run, and the exits of their instances by time.
