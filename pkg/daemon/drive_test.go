@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -59,33 +56,4 @@ func aHead(t *testing.T, driver string) *head {
 		t.Fatal(err)
 	}
 	return h
-}
-
-// TestLagging ends the run before a start and while a start is in progress.
-func TestLagging(t *testing.T) {
-	t.Parallel()
-	end := errors.New("the end")
-	synctest.Test(t, func(t *testing.T) {
-		n := bare(t, deps.Config{}, nil)
-		ctx, cancel := context.WithCancelCause(n.WorkCtx)
-		late, done := n.ExtendForStart(ctx)
-		short, over := n.ExtendForStart(ctx)
-		over()
-		cancel(end)
-		time.Sleep(lifecycle.StartExtension - 1)
-		synctest.Wait()
-		if late.Err() != nil || short.Err() == nil {
-			t.Errorf("just before the lag is over: %v and, for who has started, %v", context.Cause(late), context.Cause(short))
-		}
-		time.Sleep(2 * time.Nanosecond)
-		synctest.Wait()
-		if !errors.Is(context.Cause(late), end) {
-			t.Errorf("after the lag it has ended by %v, want %v", context.Cause(late), end)
-		}
-		done()
-		if never, _ := n.ExtendForStart(ctx); never.Err() == nil {
-			t.Error("what begins after the end has come goes on")
-		}
-		n.Close()
-	})
 }

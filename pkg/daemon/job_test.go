@@ -92,33 +92,6 @@ func TestDriverLeavesSomebody(t *testing.T) {
 	}
 }
 
-func TestDriverThatCannotStart(t *testing.T) {
-	t.Parallel()
-	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		name, driver string
-		kind         health.Kind
-		code         int
-	}{
-		{"a path that does not exist", "/nonexistent/driver", health.NotFound, 127},
-		{"a name that is not in the path", "no-such-driver-anywhere", health.NotFound, 127},
-		{"a file that is no program", plain, health.NotExecutable, 126},
-		{"a directory", t.TempDir(), health.NotExecutable, 126},
-	} {
-		rowInBubble(t, tc.name, func(t *testing.T) {
-			j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = []string{tc.driver} })
-			j.start().expect(everyone(tc.code, 2)...)
-			j.blames(0, tc.kind, tc.code)
-			if j.has(signal.ControlDir, signal.NameGateOpen) {
-				t.Error("the gate was opened")
-			}
-		})
-	}
-}
-
 // TestEverything runs all services that a node can have and inspects them from the driver.
 func TestEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -20,14 +20,10 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -513,29 +509,4 @@ func (j *job) processes() (left []string) {
 		}
 	}
 	return left
-}
-
-// bare returns a node with this run directory and no background tasks.
-func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
-	t.Helper()
-	if cfg.Access.Meter == nil {
-		cfg.Access.Meter = new(signal.CallMeter)
-	}
-	if cfg.Address == nil {
-		cfg.Address = func() (launcher.NodeAddress, error) { return launcher.NodeAddress{}, nil }
-	}
-	n := &node{
-		cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(t.Context()),
-	}
-	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
-	n.NodeIndex = n.id.NodeIndex
-	n.Monitor = n.newMonitor()
-	n.gpuMonitor = newGPUMonitor(n)
-	n.telemetry = telemetry.StartTelemetry("", telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
-	n.checker = newChecker(n)
-	n.privateDir = new(service.TempDir)
-	n.children = service.NewChildren(
-		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},
-		service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background})
-	return n
 }

@@ -2,48 +2,16 @@ package daemon
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-// cause returns a failure record of a node.
-func cause(nodeIndex int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
-	rec := health.NewFailure(kind, "%s", what).Failure
-	rec.Header = record.Header{Version: record.FormatVersion, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
-	rec.Phase = phase
-	for _, do := range change {
-		do(&rec)
-	}
-	return rec
-}
-
-func lost(nodes ...int) func(*record.Failure) {
-	return func(f *record.Failure) { f.LostNodes = nodes }
-}
-
-// endedBy returns the outcome that follows from a cause.
-func endedBy(first record.Failure) lifecycle.Outcome {
-	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }))
-}
-
-// ownLog collects what is written to a node's own log.
-type ownLog struct{ strings.Builder }
-
-func (*ownLog) Sync() error { return nil }
 
 // spoken is a line of standard error in JSON format.
 type spoken struct {
@@ -135,55 +103,6 @@ func TestJobsLastWords(t *testing.T) {
 		}
 		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
 			t.Errorf("the cause is %+v", result.Cause)
-		}
-	})
-}
-
-// TestWhoSpeaksForTheHead verifies that a worker that wrote the result prints the head's complete
-// final message, and the others one line. They print nothing if the head has decided the end.
-func TestWhoSpeaksForTheHead(t *testing.T) {
-	first := cause(2, health.PeerLost, "driver", "the head, node 0 (n0), is lost", lost(0))
-	for _, wrote := range []bool{true, false} {
-		stderr := tempFile(t)
-		n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}}, new(signal.Dir))
-		n.console = console.New(console.Config{Output: stderr}, n.id, new(ownLog))
-		end := endedBy(first)
-		if wrote {
-			end.Result = n.buildResult(&end)
-		}
-		n.printWorkerMessage(&end, nil)
-		n.console.Close()
-		data, err := os.ReadFile(stderr.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := "bringupd: node 2 (n2) ends with the job, code 76: the head, node 0 (n0), is lost\n"
-		if wrote {
-			want = "bringupd: the job failed with code 76: the head, node 0 (n0), is lost\n"
-		}
-		byHead := endedBy(first)
-		byHead.ByHead = true
-		n.console = console.New(console.Config{Output: stderr}, n.id, new(ownLog))
-		n.printWorkerMessage(&byHead, nil)
-		n.console.Close()
-		if after, err := os.ReadFile(stderr.Name()); err != nil || len(after) != len(data) {
-			t.Errorf("it prints an end that the head prints: %q, %v", after[len(data):], err)
-		}
-		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, node 0 of 3") {
-			t.Errorf("it says %q, want %q", data, want)
-		}
-	}
-}
-
-// TestLastWordsWithoutARun starts only workers: each prints its own reason for its end.
-func TestLastWordsWithoutARun(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
-		j.start(0).expect(-1, 66, 66)
-		for _, rank := range []string{"node 1 (n1)", "node 2 (n2)"} {
-			if want := "bringupd: " + rank + " ends with code 66: cannot find the head"; !strings.Contains(j.said(), want) {
-				t.Errorf("nobody says %q: %s", want, j.said())
-			}
 		}
 	})
 }

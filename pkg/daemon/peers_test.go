@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -231,18 +230,6 @@ func TestUnreadableAbort(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestNobodyCame runs a job of which one task never started.
-func TestNobodyCame(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		j := newJob(t, size, "exit 0").all(func(c *deps.Config) { c.Times.Join = time.Second })
-		j.start(2).expect(66, 66, -1)
-		if cause := j.blames(0, health.ShareUnusable, 66); !slices.Equal(cause.LostNodes, []int{2}) {
-			t.Errorf("missing are %v, not [2]", cause.LostNodes)
-		}
-	})
 }
 
 // TestDrainEndsServices runs services that need time to end: the head leaves after the workers'

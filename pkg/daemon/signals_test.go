@@ -221,32 +221,6 @@ func (j *job) stop() {
 	}
 }
 
-func TestStop(t *testing.T) {
-	t.Parallel()
-	rowInBubble(t, "without a driver", func(t *testing.T) {
-		j := newJob(t, 2, "").start()
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		j.stop()
-		j.expect(0, 0)
-		if result := j.result(); result.Code != 0 || result.Outcome != "stopped" {
-			t.Errorf("the result is %+v", result)
-		}
-	})
-	rowInBubble(t, "with a driver", func(t *testing.T) {
-		marks := t.TempDir()
-		j := newJob(t, 2, saving(marks, "5")).start()
-		j.untilFile(filepath.Join(marks, "running"))
-		j.stop()
-		j.expect(5, 0)
-		if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
-			t.Errorf("the driver was not let to save its work: %v", err)
-		}
-		if drain := readRecordOf[record.OrderlyEnd](j, signal.ControlDir, signal.NameOrderlyEnd); drain.Code != 5 {
-			t.Errorf("drain says %d", drain.Code)
-		}
-	})
-}
-
 // TestStopBeforeDriver stops jobs before their driver has started. It must not look like success,
 // unless there is no driver, or the launcher would start the daemons again.
 func TestStopBeforeDriver(t *testing.T) {

@@ -94,32 +94,6 @@ func marking(marks string) string {
 	return "touch " + marks + "/$BRINGUPD_LAUNCH_RANK-as-$BRINGUPD_NODE_RANK-of-$BRINGUPD_NODE_COUNT; exec sleep 300"
 }
 
-func TestSparesStandBy(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 1}, tellsTeam).all(func(c *deps.Config) {
-			// Otherwise the driver may end before the workers have started.
-			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
-			c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
-		})
-		j.start().expect(0, 0, 0)
-		if got := j.contents(j.out); got != "0 of 1: n0\n" {
-			t.Errorf("the driver says %q", got)
-		}
-		if got := starts(t, marks); got != "0-as-0-of-1 sandbox-0" {
-			t.Errorf("started were %s", got)
-		}
-		if result := j.chose([]int{0}); len(result.Hosts) != 3 || result.Size != 3 {
-			t.Errorf("the result is %+v", result)
-		}
-		for nodeIndex := range 3 {
-			if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateDone)) {
-				t.Errorf("node %d has not said that it is done", nodeIndex)
-			}
-		}
-	})
-}
-
 // TestNodesDropped lets one node fail before the gate: the driver runs on the others, and no daemon
 // exits with a code of its own.
 func TestNodesDropped(t *testing.T) {
@@ -146,11 +120,6 @@ func TestNodesDropped(t *testing.T) {
 			name: "one that does not come, of as many as may", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(_ *testing.T, c *deps.Config, _ string) { c.Times.Join = 8 * time.Second },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
-		},
-		{
-			name: "one whose setup fails", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
-			change: func(_ *testing.T, c *deps.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
-			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of node 1 (n1) failed",
 		},
 		{
 			name: "one whose service does not start", size: 4, bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
@@ -262,18 +231,6 @@ func TestDeathOfSpare(t *testing.T) {
 		}
 		j.expect(0, 0, 0)
 		j.chose([]int{0, 1}, 2)
-	})
-}
-
-func TestDeathOfMemberAfterGate(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exec sleep 300").all(func(c *deps.Config) {
-			c.Setup = onLaunch(2, "sleep 1", "true")
-			c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
-		})
-		j.start().expect(77, 77, 77)
-		j.blames(1, health.ServiceDied, 77)
-		j.chose([]int{0, 1})
 	})
 }
 

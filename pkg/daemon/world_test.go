@@ -17,8 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/test/fakechild"
 )
 
 // newWorld returns a job of size nodes that run a line of shell in perNode ranks each.
@@ -58,45 +56,6 @@ func TestHeadsRanksEndLast(t *testing.T) {
 			t.Errorf("the job ended %s after its last rank", took)
 		}
 	})
-}
-
-// TestRankFails lets a rank fail: it is named, its code is the job's, and all others end.
-func TestRankFails(t *testing.T) {
-	t.Parallel()
-	const nodes, perNode = 3, 2
-	for _, tc := range []struct {
-		name, does string
-		rank, code int
-	}{
-		{"of the head", "echo sorry >&2; exit 3", 1, 3},
-		{"of another node", "echo sorry >&2; exit 3", 4, 3},
-		{"with a code that is one of ours", "exit 76", 5, 76},
-		{"killed", "kill -KILL $$", 2, 137},
-		{"crashed", "kill -SEGV $$", 3, 139},
-	} {
-		rowInBubble(t, tc.name, func(t *testing.T) {
-			pids := t.TempDir()
-			begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
-			j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
-			j.start().expect(everyone(tc.code, nodes)...)
-			cause := j.blames(tc.rank/perNode, health.RankFailed, tc.code)
-			if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
-				t.Errorf("the cause is %+v", cause)
-			}
-			if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
-				t.Errorf("its last lines are %q", cause.Lines)
-			}
-			for rank := range nodes * perNode {
-				pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); fakechild.Lives(number) {
-					t.Errorf("rank %d runs on", rank)
-				}
-			}
-		})
-	}
 }
 
 // TestTheCauseAmongRanks lets a rank report a lost connection to another that died before it, on

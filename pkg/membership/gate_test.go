@@ -2,7 +2,6 @@ package membership
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,125 +11,97 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-func TestParseRequire(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		well bool
-	}{
-		{"all", true},
-		{"any", true},
-		{"head", true},
-		{"1", true},
-		{"64", true},
-		{"", false},
-		{"0", false},
-		{"-1", false},
-		{"1.5", false},
-		{"ALL", false},
-		{"none", false},
-	} {
-		t.Run(tc.text, func(t *testing.T) {
-			r, err := ParseSandboxQuorum(tc.text)
-			if (err == nil) != tc.well {
-				t.Fatalf("the error is %v", err)
-			}
-			if tc.well && r.String() != tc.text {
-				t.Errorf("it became %q", r)
-			}
-		})
+// indices returns the nodes of a text with one digit for each.
+func indices(digits string) (nodes []int) {
+	for _, digit := range digits {
+		nodes = append(nodes, int(digit-'0'))
+	}
+	return nodes
+}
+
+func TestParseSandboxQuorum(t *testing.T) {
+	for _, text := range []string{"all", "any", "head", "1", "64"} {
+		if r, err := ParseSandboxQuorum(text); err != nil || r.String() != text {
+			t.Errorf("%q becomes %q, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "1.5", "ALL", "none"} {
+		if r, err := ParseSandboxQuorum(text); err == nil {
+			t.Errorf("%q becomes %q", text, r)
+		}
 	}
 }
 
-func TestRequire(t *testing.T) {
+func TestSandboxQuorum(t *testing.T) {
 	for _, tc := range []struct {
-		name        string
 		require     string
-		ready, lost []int
 		size        int
+		ready, lost string
 		met, missed bool
 	}{
-		{"all, nothing known", "all", nil, nil, 3, false, false},
-		{"all, but one", "all", []int{0, 2}, nil, 3, false, false},
-		{"all", "all", []int{0, 1, 2}, nil, 3, true, false},
-		{"all, and one lost", "all", []int{0, 1}, []int{2}, 3, false, true},
-		{"all of one", "all", []int{0}, nil, 1, true, false},
-		{"all of one lost", "all", nil, []int{0}, 1, false, true},
-		{"any, nothing known", "any", nil, nil, 3, false, false},
-		{"any", "any", []int{2}, nil, 3, true, false},
-		{"any, and all but one lost", "any", nil, []int{0, 1}, 3, false, false},
-		{"any, and all lost", "any", nil, []int{0, 1, 2}, 3, false, true},
-		{"the head's, nothing known", "head", nil, nil, 3, false, false},
-		{"the head's, and all but it", "head", []int{1, 2}, nil, 3, false, false},
-		{"the head's", "head", []int{0}, []int{1, 2}, 3, true, false},
-		{"the head's lost", "head", []int{1, 2}, []int{0}, 3, false, true},
-		{"two, and one there", "2", []int{1}, nil, 3, false, false},
-		{"two", "2", []int{0, 2}, []int{1}, 3, true, false},
-		{"two, and two of three lost", "2", []int{1}, []int{0, 2}, 3, false, true},
-		{"three of three, one lost", "3", []int{0, 1}, []int{2}, 3, false, true},
+		{require: "all", size: 3},
+		{require: "all", size: 3, ready: "02"},
+		{require: "all", size: 3, ready: "012", met: true},
+		{require: "all", size: 3, ready: "01", lost: "2", missed: true},
+		{require: "all", size: 1, ready: "0", met: true},
+		{require: "all", size: 1, lost: "0", missed: true},
+		{require: "any", size: 3},
+		{require: "any", size: 3, ready: "2", met: true},
+		{require: "any", size: 3, lost: "01"},
+		{require: "any", size: 3, lost: "012", missed: true},
+		{require: "head", size: 3},
+		{require: "head", size: 3, ready: "12"},
+		{require: "head", size: 3, ready: "0", lost: "12", met: true},
+		{require: "head", size: 3, ready: "12", lost: "0", missed: true},
+		{require: "2", size: 3, ready: "1"},
+		{require: "2", size: 3, ready: "02", lost: "1", met: true},
+		{require: "2", size: 3, ready: "1", lost: "02", missed: true},
+		{require: "3", size: 3, ready: "01", lost: "2", missed: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r, err := ParseSandboxQuorum(tc.require)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := r.IsMet(tc.ready, tc.size); got != tc.met {
-				t.Errorf("met is %v", got)
-			}
-			if got := r.IsUnreachable(tc.lost, tc.size); got != tc.missed {
-				t.Errorf("missed is %v", got)
-			}
-		})
+		r, err := ParseSandboxQuorum(tc.require)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met, missed := r.IsMet(indices(tc.ready), tc.size), r.IsUnreachable(indices(tc.lost), tc.size)
+		if met != tc.met || missed != tc.missed {
+			t.Errorf("%+v: met %t, missed %t", tc, met, missed)
+		}
 	}
 }
 
-func TestLacks(t *testing.T) {
-	all := map[record.State][]int{record.StateJoined: {0, 1, 2, 3}, record.StateChecked: {0, 1, 2, 3}, record.StateSandboxReady: {0, 1, 2, 3}, record.StateServiceUp: {0, 1, 2, 3}}
-	with := func(state record.State, nodes ...int) map[record.State][]int {
-		there := map[record.State][]int{state: nodes}
-		for other, nodes := range all {
-			if other != state {
-				there[other] = nodes
-			}
-		}
-		return there
-	}
+func TestUnmetSteps(t *testing.T) {
 	full := Requirements{NeedChecks: true, NeedSandboxes: true, NeedServices: true, HeadServiceUp: true}
+	services := Requirements{NeedServices: true, HeadServiceUp: true}
+	listed := Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}
 	for _, tc := range []struct {
-		name  string
-		a     Requirements
-		there map[record.State][]int
-		want  string
+		name    string
+		needs   Requirements
+		missing map[record.State]string
+		want    string
 	}{
-		{"nobody has come", Requirements{}, nil, "join [0 1 2 3]"},
-		{"nothing is missing", full, all, ""},
-		{"of a node the first thing alone", full, map[record.State][]int{record.StateJoined: {0, 1}, record.StateChecked: {0}, record.StateSandboxReady: {0}, record.StateServiceUp: {0}},
-			"join [2 3]; check [1]"},
-		{"a sandbox and a service at once", full, map[record.State][]int{record.StateJoined: all["up"], record.StateChecked: all["up"], record.StateSandboxReady: {0, 1}, record.StateServiceUp: {0, 2}},
-			"sandbox [2 3]; workers [1 3]"},
-		{"sandboxes enough", Requirements{NeedServices: true, HeadServiceUp: true}, with(record.StateSandboxReady), ""},
-		{"no service is up before the head's", Requirements{NeedServices: true}, with(record.StateServiceUp), "head []"},
-		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true}, with(record.StateChecked, 1, 2, 3), "check [0]"},
-		{"nobody is to have a service", Requirements{}, with(record.StateServiceUp), ""},
-		{"the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, all, "workers []"},
-		{"a service is missed before the framework counts", Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}, with(record.StateServiceUp, 0, 1, 3), "workers [2]"},
+		{"nobody has come", Requirements{}, map[record.State]string{record.StateJoined: "0123"}, "join [0 1 2 3]"},
+		{"nothing is missing", full, nil, ""},
+		{"of a node the first thing alone", full, map[record.State]string{
+			record.StateJoined: "23", record.StateChecked: "123", record.StateSandboxReady: "123",
+			record.StateServiceUp: "123"}, "join [2 3]; check [1]"},
+		{"a sandbox and a service at once", full, map[record.State]string{
+			record.StateSandboxReady: "23", record.StateServiceUp: "13"}, "sandbox [2 3]; workers [1 3]"},
+		{"sandboxes enough", services, map[record.State]string{record.StateSandboxReady: "0123"}, ""},
+		{"no service is up before the head's", Requirements{NeedServices: true},
+			map[record.State]string{record.StateServiceUp: "0123"}, "head []"},
+		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true},
+			map[record.State]string{record.StateChecked: "0"}, "check [0]"},
+		{"nobody is to have a service", Requirements{}, map[record.State]string{record.StateServiceUp: "0123"}, ""},
+		{"the framework counts", listed, nil, "workers []"},
+		{"a service is missed first", listed, map[record.State]string{record.StateServiceUp: "2"}, "workers [2]"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			missing := func(state record.State) (missing []int) {
-				for node := range 4 {
-					if !slices.Contains(tc.there[state], node) {
-						missing = append(missing, node)
-					}
-				}
-				return missing
-			}
-			var got []string
-			for _, l := range tc.a.UnmetSteps(missing) {
-				got = append(got, fmt.Sprint(l.Step, " ", l.Nodes))
-			}
-			if strings.Join(got, "; ") != tc.want {
-				t.Errorf("it lacks %q, not %q", strings.Join(got, "; "), tc.want)
-			}
-		})
+		var got []string
+		for _, l := range tc.needs.UnmetSteps(func(state record.State) []int { return indices(tc.missing[state]) }) {
+			got = append(got, fmt.Sprint(l.Step, " ", l.Nodes))
+		}
+		if strings.Join(got, "; ") != tc.want {
+			t.Errorf("%s: it lacks %q, not %q", tc.name, got, tc.want)
+		}
 	}
 }
 
@@ -161,57 +132,56 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestReminderSchedule verifies when lines about long waits are due, also after a head did not run for
+// a while.
 func TestReminderSchedule(t *testing.T) {
 	start := time.Unix(1000, 0)
 	joins, serves := []UnmetStep{{record.PhaseJoin, []int{3}}}, []UnmetStep{{record.PhaseWorkers, []int{3, 4}}}
 	var v ReminderSchedule
-	var told []string
+	var lines []string
 	for s := range 3601 { // an hour of joining, without an end
 		if waited, due := v.CheckDue(joins, start.Add(time.Duration(s)*time.Second)); due {
-			told = append(told, waited.String())
+			lines = append(lines, waited.String())
 		}
 	}
 	want := "15s 30s 1m0s 5m0s 10m0s 15m0s 20m0s 25m0s 30m0s 35m0s 40m0s 45m0s 50m0s 55m0s 1h0m0s"
-	if got := strings.Join(told, " "); got != want {
-		t.Errorf("it told after %s, not after %s", got, want)
+	if got := strings.Join(lines, " "); got != want {
+		t.Errorf("lines are due after %s, not after %s", got, want)
 	}
-	now := start.Add(2 * time.Hour)
-	if _, due := v.CheckDue(serves, now); due {
-		t.Error("another stage is told of at once")
-	}
-	if waited, due := v.CheckDue(serves, now.Add(16*time.Second)); !due || waited != 16*time.Second {
-		t.Errorf("another stage is told of: %v, after %s", due, waited)
-	}
-	if _, due := v.CheckDue(serves, now.Add(20*time.Minute)); !due {
-		t.Error("a head that did not run tells nothing")
-	}
-	if _, due := v.CheckDue(serves, now.Add(20*time.Minute+time.Second)); due {
-		t.Error("a head that did not run makes up for it")
-	}
-	if _, due := v.CheckDue([]UnmetStep{{Step: record.PhaseWorkers}}, now.Add(20*time.Minute+2*time.Second)); due {
-		t.Error("that the framework counts is told of at once")
-	}
-	if _, due := v.CheckDue(nil, now.Add(time.Hour)); due {
-		t.Error("it tells that it waits for nothing")
+	for _, tc := range []struct {
+		after time.Duration
+		lacks []UnmetStep
+		due   bool
+	}{
+		{0, serves, false},
+		{16 * time.Second, serves, true},
+		{20 * time.Minute, serves, true},
+		{20*time.Minute + time.Second, serves, false},
+		{20*time.Minute + 2*time.Second, []UnmetStep{{Step: record.PhaseWorkers}}, false},
+		{time.Hour, nil, false},
+	} {
+		if _, due := v.CheckDue(tc.lacks, start.Add(2*time.Hour+tc.after)); due != tc.due {
+			t.Errorf("after %s: due is %t", tc.after, due)
+		}
 	}
 }
 
-func TestSaid(t *testing.T) {
-	waits := func(what string) eventlog.Event {
-		return eventlog.Event{Type: eventlog.ChecksWaiting, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}}
+func TestLastReported(t *testing.T) {
+	event := func(name eventlog.EventType, child, checks, seen string) eventlog.Event {
+		return eventlog.Event{Type: name, Fields: eventlog.Fields{Seen: seen,
+			ObjectFields: eventlog.ObjectFields{Child: child}, CheckFields: eventlog.CheckFields{Checks: checks}}}
 	}
-	probe := func(child, seen string) eventlog.Event {
-		return eventlog.Event{Type: eventlog.ProbeChanged, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: child}, OK: new(seen == ""), Seen: seen}}
-	}
+	waits := func(what string) eventlog.Event { return event(eventlog.ChecksWaiting, "", what, "") }
+	probe := func(child, seen string) eventlog.Event { return event(eventlog.ProbeChanged, child, "", seen) }
 	for _, tc := range []struct {
 		step   record.Phase
 		events []eventlog.Event
 		want   string
 	}{
 		{record.PhaseCheck, nil, ""},
-		{record.PhaseCheck, []eventlog.Event{{Type: eventlog.PhaseEntered}}, ""},
+		{record.PhaseCheck, []eventlog.Event{event(eventlog.PhaseEntered, "", "", "")}, ""},
 		{record.PhaseCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
-		{record.PhaseCheck, []eventlog.Event{waits("a"), {Type: eventlog.ChecksDone, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: "PASS"}}}}, ""},
+		{record.PhaseCheck, []eventlog.Event{waits("a"), event(eventlog.ChecksDone, "", "", "")}, ""},
 		{record.PhaseCheck, []eventlog.Event{probe("worker", "refused")}, ""},
 		{record.PhaseWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
 		{record.PhaseWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},
@@ -219,12 +189,12 @@ func TestSaid(t *testing.T) {
 		{record.PhaseSandbox, []eventlog.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
 		{record.PhaseJoin, []eventlog.Event{waits("a")}, ""},
 	} {
-		var said LastReported
+		var reported LastReported
 		for _, e := range tc.events {
-			said.RecordEvent(e.Type, e.Fields)
+			reported.RecordEvent(e.Type, e.Fields)
 		}
-		if got := said[tc.step]; got != tc.want {
-			t.Errorf("%s, by %+v: it says %q, not %q", tc.step, tc.events, got, tc.want)
+		if got := reported[tc.step]; got != tc.want {
+			t.Errorf("%s, by %+v: the reason is %q, not %q", tc.step, tc.events, got, tc.want)
 		}
 	}
 }

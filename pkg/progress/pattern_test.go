@@ -121,21 +121,3 @@ func TestFormatStep(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkLastStep(b *testing.B) {
-	p, _ := ParsePattern(`iteration +(\d+)/`)
-	text, _ := os.ReadFile("testdata/megatron.txt")
-	other := bytes.Repeat([]byte("some other line of a program that prints much, and never a step\n"), 10)
-	b.Run("step", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		for b.Loop() {
-			p.LastStep(text)
-		}
-	})
-	b.Run("none", func(b *testing.B) {
-		b.SetBytes(int64(len(other)))
-		for b.Loop() {
-			p.LastStep(other)
-		}
-	})
-}

@@ -1,8 +1,12 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -24,4 +28,32 @@ func TestBearable(t *testing.T) {
 	if new(Outcome).TruncatedConsequences() != nil {
 		t.Error("of nothing there is something")
 	}
+}
+
+// TestExtendForStart ends the run before a start and while a start is in progress.
+func TestExtendForStart(t *testing.T) {
+	end := errors.New("the end")
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLifetime(t.Context())
+		ctx, cancel := context.WithCancelCause(l.WorkCtx)
+		late, done := l.ExtendForStart(ctx)
+		short, over := l.ExtendForStart(ctx)
+		over()
+		cancel(end)
+		time.Sleep(StartExtension - 1)
+		synctest.Wait()
+		if late.Err() != nil || short.Err() == nil {
+			t.Errorf("before the extension is over: %v, and a start that is over: %v", late.Err(), short.Err())
+		}
+		time.Sleep(2)
+		synctest.Wait()
+		if !errors.Is(context.Cause(late), end) {
+			t.Errorf("after the extension it has ended by %v", context.Cause(late))
+		}
+		done()
+		if never, _ := l.ExtendForStart(ctx); never.Err() == nil {
+			t.Error("a start after the end goes on")
+		}
+		l.Close()
+	})
 }
