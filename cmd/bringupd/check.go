@@ -68,8 +68,12 @@ func (c *checkCmd) runChecks() error {
 			len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
 	}
 	var report check.Report
-	if !c.runUntilSignal(func(ctx context.Context) { report = checks.AwaitReady(ctx, c.waitReporter(cfg.Timeout)) }) {
+	signalled, err := c.runAbandonable(func(ctx context.Context) error {
+		report = checks.AwaitReady(ctx, c.waitReporter(cfg.Timeout))
 		return nil
+	})
+	if signalled || err != nil {
+		return err
 	}
 	c.exitCode = check.NagiosExitCode(report.Verdict)
 	if err := c.showReport(report); err != nil || c.recordPath == "" {

@@ -51,10 +51,10 @@ func commandsSetting(name string, to *[]string, usage string) *config.Setting {
 }
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
-// expected number of GPUs is not known.
-func validateChecks(cfg check.Config, gpus int) error {
+// expected number of GPUs is not known; more are further checks that a rule can name.
+func validateChecks(cfg check.Config, gpus int, more ...string) error {
+	ids := append(nodecheck.ListIDs(cfg.ActiveCommands), more...)
 	for _, rule := range cfg.Policy.Rules {
-		ids := nodecheck.ListIDs(cfg.ActiveCommands)
 		if rule.Matches(ids...) {
 			continue
 		}

@@ -5,13 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
@@ -62,11 +60,14 @@ func (e doctorCmd) runDoctor() error {
 	}
 	var code int
 	show := func(report doctor.Report) error { return e.writeReport(report, report.FormatText(e.isVerbose)) }
-	if e.runUntilSignal(func(ctx context.Context) { code, err = doctor.Run(ctx, cfg, show) }) {
-		e.exitCode = code
+	signalled, err := e.runAbandonable(func(ctx context.Context) (err error) {
+		code, err = doctor.Run(ctx, cfg, show)
 		return err
+	})
+	if !signalled {
+		e.exitCode = code
 	}
-	return nil
+	return err
 }
 
 // newDoctorConfig makes the doctor's configuration from the settings and the launcher's
@@ -80,7 +81,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 		JoinTimeout: o.cfg.Times.Join,
 		Driver:      e.driver, PMIx: o.cfg.World.PMIx,
 	}
-	if err := e.validateSettings(); err != nil {
+	if err := o.validateSettings(e.allSettings, doctor.ListIDs()...); err != nil {
 		return cfg, err
 	}
 	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxDoctorJoinTimeout {
@@ -109,17 +110,6 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	}
 	cfg.Checks = daemonCfg.Checks
 	return cfg, nil
-}
-
-// validateSettings returns an error for invalid settings, as a daemon would. A rule may refer to a
-// line of the doctor itself.
-func (e doctorCmd) validateSettings() error {
-	policy := &e.opts.checks.Policy
-	all := policy.Rules
-	defer func() { policy.Rules = all }()
-	isOwn := func(rule check.Rule) bool { return rule.Matches(doctor.ListIDs()...) }
-	policy.Rules = slices.DeleteFunc(slices.Clone(all), isOwn)
-	return e.opts.validateSettings(e.allSettings)
 }
 
 // setIdentity determines the identity of this process. Without a launcher, as in a shell, it is a

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -53,16 +52,6 @@ func (l *nodeCheckCmd) completeCheckCommand(
 	l.allSettings = append(l.allSettings, own...)
 	command.Description += " All flags of bringupd run are accepted; those that are not listed here have no effect."
 	return l.completeCommand(command, l.allSettings, func([]string) error { return run() })
-}
-
-// runUntilSignal calls do until it returns or a signal ends it, and reports whether it has returned
-// by itself. Otherwise the exit code is the signal's. A second signal abandons it.
-func (l *nodeCheckCmd) runUntilSignal(do func(ctx context.Context)) bool {
-	signalled, _ := l.runAbandonable(func(ctx context.Context) error {
-		do(ctx)
-		return nil
-	})
-	return !signalled
 }
 
 // writeJSON writes a value as indented JSON.

@@ -115,8 +115,9 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 // localTempDir returns the local directory for temporary files.
 func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
-// validateSettings returns an error for settings that contradict each other.
-func (o *options) validateSettings(all config.List) error {
+// validateSettings returns an error for settings that contradict each other. A rule may name one of
+// the checks, besides those of a node.
+func (o *options) validateSettings(all config.List, checks ...string) error {
 	switch {
 	case o.requestedRole == roles.RoleSandbox && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
@@ -134,7 +135,7 @@ func (o *options) validateSettings(all config.List) error {
 	if o.shared.Auth == framework.AuthOwn && o.framework == "dask" {
 		return usageErrorf("cannot use --framework-auth=own with --framework=dask: give auto or off")
 	}
-	if err := validateChecks(o.checks, o.gpus); err != nil {
+	if err := validateChecks(o.checks, o.gpus, checks...); err != nil {
 		return err
 	}
 	for _, s := range all {

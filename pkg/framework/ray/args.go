@@ -28,19 +28,11 @@ func (r Cluster) startArgv(node framework.Node, place framework.Arguments, args 
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{programName, "start"}
-	for _, flag := range r.defaultFlags(node, place, extra) {
-		if !extra.HasFlag(framework.FlagName(flag)) {
-			argv = append(argv, flag)
-		}
-	}
-	argv = append(argv, resourcesFlag+"="+resources)
-	for _, flag := range extra {
-		if framework.FlagName(flag) != resourcesFlag {
-			argv = append(argv, flag)
-		}
-	}
-	return argv, nil
+	own := slices.DeleteFunc(r.defaultFlags(node, place, extra),
+		func(flag string) bool { return extra.HasFlag(framework.FlagName(flag)) })
+	own = append(own, resourcesFlag+"="+resources)
+	extra = slices.DeleteFunc(extra, func(flag string) bool { return framework.FlagName(flag) == resourcesFlag })
+	return slices.Concat([]string{programName, "start"}, own, extra), nil
 }
 
 // defaultFlags returns the default flags, without those in extra and without resources.
