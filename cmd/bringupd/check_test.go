@@ -133,34 +133,6 @@ func TestCheckReadsTheFileOfAJob(t *testing.T) {
 	}
 }
 
-func TestCheckRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		says string
-	}{
-		{"an argument", []string{"n7"}, `cannot use "n7": bringupd check has no arguments`},
-		{"a driver", []string{"--", "x"}, "cannot use a driver: bringupd check starts none"},
-		{"a value that a job would refuse", []string{"--driver-grace=soon"}, "cannot use --driver-grace=soon"},
-		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; did you mean --gpu-check?"},
-		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
-		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},
-		{"a recording instead of the report", []string{"--record=-"}, "cannot write the recording to standard output"},
-		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it exists already; give a new file"},
-		{
-			"the removed work of the GPUs", []string{"--active=short"},
-			"cannot use --active=short: this flag was removed: for the GPUs, give --active-check",
-		},
-		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			refused(t, call(t, nil, append([]string{"check"}, tc.args...)...), 64, tc.says)
-			untouched(t)
-		})
-	}
-}
-
 func TestCheckIsInterrupted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		signal os.Signal

@@ -108,31 +108,6 @@ func TestDoctorOfRanks(t *testing.T) {
 	}
 }
 
-func TestDoctorRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		says string
-	}{
-		{"an argument", []string{"n7"}, `cannot use "n7": bringupd doctor has no arguments`},
-		{"flags that a job would refuse", []string{"--max-requeues=1"}, "cannot use --max-requeues with --on-failure=exit"},
-		{"a value that a job would refuse", []string{"--bind=moon"}, "cannot use --bind=moon"},
-		{
-			"the removed transfers", []string{"--active=long"},
-			"cannot use --active=long: this flag was removed: for the GPUs, give --active-check with " +
-				"dcgmi diag, see docs/checks.md; for the network, run nccl-tests or perftest",
-		},
-		{"no time at all", []string{"--join-timeout=0s"}, "cannot use --join-timeout=0s: give 1s to "},
-		{"another framework's flag", []string{"--framework-port=1"}, "cannot use --framework-port"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			refused(t, call(t, nil, append([]string{"doctor"}, tc.args...)...), 64, tc.says)
-			untouched(t)
-		})
-	}
-}
-
 // TestChecksTakeFlagsOfJobs verifies that the flags of a job, with its driver, can be given to the
 // subcommands that check it.
 func TestChecksTakeFlagsOfJobs(t *testing.T) {

@@ -2,118 +2,127 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
 var rank0 = []string{"--rank=0", "--nnodes=2", "--job-id=x"}
 
+// refusal is a call that ends with 64 and a sentence. In the arguments RANK0 stands for rank0, and DIR
+// for the directory of a run; " … " separates parts of the sentence.
+type refusal struct{ args, says string }
+
+func (r refusal) check(t *testing.T, dir string) {
+	t.Helper()
+	args := strings.NewReplacer("RANK0", strings.Join(rank0, " "), "DIR", dir).Replace(r.args)
+	refused(t, call(t, nil, strings.Fields(args)...), 64, strings.Split(r.says, " … ")...)
+}
+
 func TestRefusesCommandLine(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		says []string
-	}{
-		{"unknown flag, near", []string{"--frame-work=ray"}, []string{"cannot use --frame-work: there is no such flag; did you mean --framework?"}},
-		{"a hidden flag is no suggestion", []string{"--launched-localy"}, []string{"no such flag"}},
-		{"flag without its value", []string{"--log-dir"}, []string{"cannot use --log-dir: it needs a value"}},
-		{"bad syntax", []string{"--=x"}, []string{"cannot understand the command line"}},
-		{"positional", []string{"python", "train.py"}, []string{`cannot use "python": give the driver and its arguments after --`}},
-		{"removed subcommand", []string{"pmi", "test", "--fence"}, []string{"cannot run bringupd pmi: this subcommand was removed: use a program of your MPI"}},
-		{"removed subcommand with a driver", []string{"pmi", "test", "--", "x"}, []string{"this subcommand was removed"}},
-		{"removed operation", []string{"kv", "watch"}, []string{"cannot run bringupd kv watch: this operation was removed: get and fence"}},
-		{"removed flag of check", []string{"check", "--bind"}, []string{"cannot use --bind=true: this flag was removed: "}},
-		{"a removed subcommand is no suggestion", []string{"help", "pm"}, []string{`cannot help with "pm": there is no such subcommand or topic`}},
-		{"mistyped subcommand", []string{"lcoal", "--nodes=2"}, []string{`cannot use "lcoal"`, "did you mean subcommand local?"}},
-		{"positional of local", []string{"local", "--nodes=2", "driver.sh"}, []string{`cannot use "driver.sh"`, "after --"}},
-		{"flags before the subcommand", []string{"--verbose", "local"}, []string{`cannot use "local" here: the subcommand comes first`}},
-		{"nothing behind the dashes", []string{"local", "--"}, []string{"cannot run an empty driver"}},
-		{"unknown role", append([]string{"--role=haed"}, rank0...), []string{"cannot use --role=haed: give one of auto, sandbox"}},
-		{"unknown framework", []string{"--framework=rya"}, []string{"cannot use --framework=rya: give one of none, ray, dask; did you mean ray?"}},
-		{"torch as a framework", []string{"--framework=torch"}, []string{"cannot use --framework=torch: torch needs no framework: give --ranks-per-node=gpu"}},
-		{"mpirun's number of ranks", []string{"-np", "4", "--", "python", "a.py"}, []string{"cannot use --np: this flag is mpirun's; give --ranks=N, and the program after -- without mpirun"}},
-		{"an unknown timeout", []string{"local", "--nodes=2", "--timeout=3s", "--", "a.py"}, []string{"cannot use --timeout: this flag is unknown; give --deadline=TIME"}},
-		{"torchrun's number of ranks, as it was", []string{"--nproc_per_node=8"}, []string{"cannot use --nproc_per_node: this flag is torchrun's; give --ranks-per-node=N"}},
-		{"torchrun's rendezvous", []string{"--rdzv_endpoint=n0:1"}, []string{"cannot use --rdzv_endpoint: this flag is torchrun's; omit it"}},
-		{"mpirun's hosts", []string{"--hostfile", "x"}, []string{"cannot use --hostfile: this flag is mpirun's; start bringupd by srun"}},
-		{"a flag of another launcher elsewhere", []string{"status", "-np", "4"}, []string{"cannot use --np: there is no such flag"}},
-		{"requeues of a job that exits", append([]string{"--max-requeues=2"}, rank0...), []string{"cannot use --max-requeues with --on-failure=exit"}},
-		{"requeues without end", []string{"--max-requeues=-1"}, []string{"cannot use --max-requeues=-1: give a whole number from 0 to"}},
-		{"no exit code", []string{"--no-restart-codes=256"}, []string{"cannot use --no-restart-codes=256: give exit codes from 1"}},
-		{"exit codes turned round", []string{"--no-restart-codes=3-2"}, []string{"cannot use --no-restart-codes=3-2: give exit codes from 1"}},
-		{"no failure", []string{"--no-restart-codes=0"}, []string{"cannot use --no-restart-codes=0: give exit codes from 1"}},
-		{"the removed build information", []string{"version", "--json"}, []string{"cannot use --json=true: this flag was removed: go version -m"}},
-		{"duration without a unit", []string{"--peer-timeout=10"}, []string{"cannot use --peer-timeout=10: the unit is missing: give, for example, 90s"}},
-		{"short duration", append([]string{"--peer-timeout=10ms"}, rank0...), []string{"cannot use --peer-timeout=10ms: give at least 1s"}},
-		{"negative duration", append([]string{"--driver-grace=-1s"}, rank0...), []string{"cannot use --driver-grace=-1s: give at least"}},
-		{"driver's grace too long", append([]string{"--driver-grace=2h"}, rank0...), []string{"cannot use --driver-grace=2h0m0s: give at most 1h0m0s"}},
-		{"no number", []string{"--gpus-per-node=many"}, []string{"cannot use --gpus-per-node=many: give a whole number from 0 to"}},
-		{"number out of range", []string{"--framework-port=65536"}, []string{"cannot use --framework-port=65536: give a whole number from 0 to 65535"}},
-		{"no team", []string{"--nnodes=0"}, []string{"cannot use --nnodes=0: give a number of nodes, or minimum and maximum, as in 4:6"}},
-		{"a team turned round", []string{"--nnodes=6:4"}, []string{"cannot use --nnodes=6:4"}},
-		{"gate beyond the team", append([]string{"--sandbox-cmd=x", "--sandbox-require=2", "--nnodes=1:2"}, "--rank=0", "--job-id=x"), []string{"cannot require 2 sandboxes: the job has 1 nodes"}},
-		{"a removed role", []string{"--role=worker"}, []string{"cannot use --role=worker: give one of auto, sandbox"}},
-		{"a role of local", []string{"local", "--role=sandbox"}, []string{"cannot use --role=sandbox: this subcommand starts the daemons of all roles"}},
-		{"a role on hosts", []string{"hosts", "--hosts=a", "--role=sandbox"}, []string{"cannot use --role=sandbox: this subcommand starts"}},
-		{"no nodes", []string{"local", "--nodes=0"}, []string{"cannot use --nodes=0: give a whole number from 1 to 1024"}},
-		{"a run named like the history", []string{"local", "--job-id=history"}, []string{"cannot use --job-id=history: the log directory contains its own history: use any name but"}},
-		{"a run above the log directory", []string{"hosts", "--hosts=a", "--job-id=../x"}, []string{"cannot use --job-id=../x: use 1 to 128 letters"}},
-		{"switch with a value", []string{"--verbose=loud"}, []string{"cannot use --verbose=loud: give true or false"}},
-		{"unknown probe", []string{"--sandbox-cmd=x", "--sandbox-ready=tpc:80"}, []string{"cannot use --sandbox-ready=tpc:80", "is it tcp?"}},
-		{"probe without a command", append([]string{"--head-ready=tcp:80"}, rank0...), []string{"cannot use --head-ready", "--head-cmd"}},
-		{"probe without workers", append([]string{"--worker-ready=tcp:80"}, rank0...), []string{"cannot use --worker-ready", "--worker-cmd"}},
-		{"probe without a sandbox", append([]string{"--sandbox-ready=tcp:80"}, rank0...), []string{"cannot use --sandbox-ready", "--sandbox-cmd"}},
-		{"gate without a sandbox", append([]string{"--sandbox-require=any"}, rank0...), []string{"cannot use --sandbox-require without a sandbox"}},
-		{"gate of a strange number", []string{"--sandbox-require=0"}, []string{"cannot use --sandbox-require=0", "all, any, head or a number"}},
-		{"gate beyond the nodes", append([]string{"--sandbox-cmd=x", "--sandbox-require=3"}, rank0...), []string{"cannot require 3 sandboxes: the job has 2 nodes"}},
-		{"two sandboxes", append([]string{"--sandbox-cmd=x", "--sandbox-step"}, rank0...), []string{"--sandbox-cmd", "--sandbox-step"}},
-		{"sandbox without a command", append([]string{"--role=sandbox"}, rank0...), []string{"cannot use --role=sandbox without a command: give --sandbox-cmd"}},
-		{"sandbox with a driver", append(append([]string{"--role=sandbox", "--sandbox-cmd=x"}, rank0...), "--", "true"), []string{"cannot run a driver with --role=sandbox"}},
-		{"another framework's command", append([]string{"--framework=ray", "--head-cmd=x"}, rank0...), []string{"cannot use --head-cmd", "it is for --framework=none"}},
-		{"another framework's port", append([]string{"--framework-port=1"}, rank0...), []string{"cannot use --framework-port", "it is for --framework=ray or dask"}},
-		{"our own flag of ray start", append([]string{"--framework=ray", "--ray-head-args=--head"}, rank0...), []string{"cannot pass --head to ray start: bringupd chooses the head"}},
-		{"a head's flag for workers", append([]string{"--framework=ray", "--ray-worker-args=--include-dashboard=true"}, rank0...), []string{"cannot pass --include-dashboard to a worker's ray start"}},
-		{"resources that are none", append([]string{"--framework=ray", "--ray-worker-args=--resources=disk"}, rank0...), []string{"cannot parse --resources=disk", `such as {"disk": 2}`}},
-		{"a time for logs that is none", append([]string{"--framework=ray", "--ray-logs=1ms"}, rank0...), []string{"cannot use --ray-logs=1ms: give failure or end"}},
-		{"no worker of Dask's", append([]string{"--framework=dask", "--dask-worker-args=--nworkers=0"}, rank0...), []string{"cannot pass --nworkers=0 to dask worker"}},
-		{"our own flag of dask scheduler", append([]string{"--framework=dask", "--dask-scheduler-args=--jupyter"}, rank0...), []string{"cannot pass --jupyter to dask scheduler"}},
-		{"torchrun as the driver of two nodes", append(append([]string{}, rank0...), "--", "torchrun", "--nproc-per-node=4", "train.py"), []string{"cannot run torchrun as the driver of 2 nodes", "bringupd --ranks-per-node=4 -- python train.py"}},
-		{"torchrun in every rank", append(append([]string{"--ranks-per-node=4"}, rank0...), "--", "python", "-m", "torch.distributed.run", "train.py"), []string{"cannot run python -m torch.distributed.run in each rank", "sh -c"}},
-		{"unknown mode of the checks", []string{"--gpu-check=requier"}, []string{"cannot use --gpu-check=requier: give one of off, auto, require, strict; did you mean require?"}},
-		{"a check without an effect", []string{"--check=gpu.busy"}, []string{"cannot use --check=gpu.busy: give ID=fail, ID=warn or ID=off", "bringupd check"}},
-		{"a check of an unknown effect", []string{"--check=gpu.busy=ignore"}, []string{"cannot use --check=gpu.busy=ignore: give gpu.busy=fail, gpu.busy=warn or gpu.busy=off"}},
-		{"a check of no pattern", []string{"--check=gpu.[a=off"}, []string{"cannot use --check=gpu.[a=off: \"gpu.[a\" is not a valid pattern"}},
-		{"a removed check", append([]string{"--check=monitor.gpud=off"}, rank0...), []string{"cannot use --check=monitor.gpud=off: this check was removed: give --active-check"}},
-		{"an empty active check", []string{"--active-check= "}, []string{"cannot use --active-check= : give a shell command"}},
-		{"no time for active checks", append([]string{"--active-check=true", "--start-timeout=1ms"}, rank0...), []string{"cannot use --start-timeout=1ms: give at least 1s"}},
-		{"GPUs required where there are none", append([]string{"--gpu-check=require", "--gpus-per-node=0"}, rank0...), []string{"cannot use --gpu-check=require with --gpus-per-node=0"}},
-		{"work while a job may run", append([]string{"--active=short"}, rank0...), []string{"cannot use --active: there is no such flag"}},
-		{"stop without a run", []string{"stop"}, []string{"cannot select a run to stop: give its directory"}},
-		{"stop of two runs", []string{"stop", "a", "b"}, []string{"cannot use 2 runs: give one run directory"}},
-		{"stop with a driver", []string{"stop", "a", "--", "b"}, []string{"cannot stop", "without --"}},
-		{"stop of nothing", []string{"stop", "/nowhere/at/all"}, []string{"cannot find run all in /nowhere/at: it does not exist"}},
-		{"stop with a flag", []string{"stop", "--now", "a"}, []string{"cannot use --now"}},
-		{"version of something", []string{"version", "x"}, []string{`cannot use "x"`}},
-		{"version with a driver", []string{"version", "--", "x"}, []string{"cannot use a driver"}},
-		{"help with something", []string{"help", "lcoal"}, []string{`cannot help with "lcoal"`, "did you mean local?"}},
+	dir, _ := recordedRun(t, "good")
+	for _, tc := range []refusal{
+		{"--frame-work=ray", "no such flag; did you mean --framework?"},
+		{"--launched-localy", "no such flag"},
+		{"--log-dir", "--log-dir: it needs a value"},
+		{"--=x", "understand the command line"},
+		{"python train.py", `"python" … after --`},
+		{"pmi test --fence", "subcommand was removed: use a program of your MPI"},
+		{"kv watch", "run bringupd kv watch: this operation was removed: get and fence"},
+		{"check --bind", "--bind=true: this flag was removed:"},
+		{"help pm", `help with "pm": there is no such subcommand or topic`},
+		{"lcoal --nodes=2", `"lcoal" … did you mean subcommand local?`},
+		{"local --nodes=2 driver.sh", `"driver.sh" … after --`},
+		{"--verbose local", `"local" here: the subcommand comes first`},
+		{"local --", "run an empty driver"},
+		{"--role=haed RANK0", "--role=haed: give one of auto, sandbox"},
+		{"--framework=rya", "none, ray, dask; did you mean ray?"},
+		{"--framework=torch", "--ranks-per-node=gpu"},
+		{"-np 4 -- python a.py", "mpirun's; give --ranks=N"},
+		{"local --nodes=2 --timeout=3s -- a.py", "give --deadline=TIME"},
+		{"--nproc_per_node=8", "torchrun's; give --ranks-per-node=N"},
+		{"--hostfile x", "--hostfile: this flag is mpirun's; start bringupd by srun"},
+		{"status -np 4", "--np: there is no such flag"},
+		{"--max-requeues=2 RANK0", "--max-requeues with --on-failure=exit"},
+		{"--no-restart-codes=256", "--no-restart-codes=256: give exit codes from 1"},
+		{"version --json", "--json=true: this flag was removed: go version -m"},
+		{"--peer-timeout=10", "unit is missing … 90s"},
+		{"--peer-timeout=10ms RANK0", "--peer-timeout=10ms: give at least 1s"},
+		{"--driver-grace=2h RANK0", "--driver-grace=2h0m0s: give at most 1h0m0s"},
+		{"--gpus-per-node=many", "--gpus-per-node=many: give a whole number from 0 to"},
+		{"--nnodes=0", "as in 4:6"},
+		{"--sandbox-cmd=x --sandbox-require=2 --nnodes=1:2 --rank=0 --job-id=x", "2 sandboxes … 1 nodes"},
+		{"--role=worker", "--role=worker: give one of auto, sandbox"},
+		{"local --role=sandbox", "daemons of all roles"},
+		{"local --nodes=0", "--nodes=0: give a whole number from 1 to 1024"},
+		{"local --job-id=history", "use any name but"},
+		{"hosts --hosts=a --job-id=../x", "--job-id=../x: use 1 to 128 letters"},
+		{"--verbose=loud", "--verbose=loud: give true or false"},
+		{"--sandbox-cmd=x --sandbox-ready=tpc:80", "--sandbox-ready=tpc:80 … is it tcp?"},
+		{"--head-ready=tcp:80 RANK0", "--head-ready … --head-cmd"},
+		{"--sandbox-ready=tcp:80 RANK0", "--sandbox-ready … --sandbox-cmd"},
+		{"--sandbox-require=any RANK0", "--sandbox-require without a sandbox"},
+		{"--sandbox-require=0", "--sandbox-require=0 … all, any, head or a number"},
+		{"--sandbox-cmd=x --sandbox-require=3 RANK0", "require 3 sandboxes: the job has 2 nodes"},
+		{"--sandbox-cmd=x --sandbox-step RANK0", "--sandbox-cmd … --sandbox-step"},
+		{"--role=sandbox RANK0", "--role=sandbox without a command: give --sandbox-cmd"},
+		{"--role=sandbox --sandbox-cmd=x RANK0 -- true", "run a driver with --role=sandbox"},
+		{"--framework=ray --head-cmd=x RANK0", "--head-cmd … it is for --framework=none"},
+		{"--framework-port=1 RANK0", "--framework-port … it is for --framework=ray or dask"},
+		{"--framework=ray --ray-head-args=--head RANK0", "--head … bringupd chooses the head"},
+		{"--framework=ray --ray-worker-args=--include-dashboard=true RANK0", "--include-dashboard to a worker's"},
+		{"--framework=ray --ray-worker-args=--resources=disk RANK0", `--resources=disk … {"disk": 2}`},
+		{"--framework=ray --ray-logs=1ms RANK0", "--ray-logs=1ms: give failure or end"},
+		{"--framework=dask --dask-worker-args=--nworkers=0 RANK0", "pass --nworkers=0 to dask worker"},
+		{"--framework=dask --dask-scheduler-args=--jupyter RANK0", "pass --jupyter to dask scheduler"},
+		{"RANK0 -- torchrun --nproc-per-node=4 train.py", "bringupd --ranks-per-node=4 -- python train.py"},
+		{"--ranks-per-node=4 RANK0 -- python -m torch.distributed.run train.py", "in each rank … sh -c"},
+		{"--gpu-check=requier", "off, auto, require, strict; did you mean require?"},
+		{"--check=gpu.busy", "ID=fail, ID=warn or ID=off … bringupd check"},
+		{"--check=gpu.busy=ignore", "gpu.busy=fail, gpu.busy=warn or gpu.busy=off"},
+		{"--check=monitor.gpud=off RANK0", "removed: give --active-check"},
+		{"--active-check=true --start-timeout=1ms RANK0", "--start-timeout=1ms: give at least 1s"},
+		{"--gpu-check=require --gpus-per-node=0 RANK0", "--gpu-check=require with --gpus-per-node=0"},
+		{"--active=short RANK0", "--active: there is no such flag"},
+		{"stop", "select a run to stop: give its directory"},
+		{"stop a b", "2 runs: give one run directory"},
+		{"stop a -- b", "stop … without --"},
+		{"stop --now a", "--now"},
+		{"version x", `"x"`},
+		{"check n7", `"n7": bringupd check has no arguments`},
+		{"check --gpu-chek=off", "did you mean --gpu-check?"},
+		{"check --record=-", "write the recording to standard output"},
+		{"check --record=/dev/null", "write /dev/null: it exists already; give a new file"},
+		{"check --active=short", "removed: … --active-check"},
+		{"check --config=nowhere.yaml", "read the configuration"},
+		{"doctor --max-requeues=1", "--max-requeues with --on-failure=exit"},
+		{"doctor --active=long", "removed: … dcgmi diag … nccl-tests"},
+		{"doctor --join-timeout=0s", "--join-timeout=0s: give 1s to"},
+		{"doctor --framework-port=1", "--framework-port"},
+		{"report DIR DIR", "report 2 runs"},
+		{"report DIR --format=pdf", "--format=pdf: give one of html, json"},
+		{"report DIR --format=text", "removed: bringupd status"},
+		{"report DIR -o no/where.html", "no/where.html … -o"},
+		{"report DIR --compare=nowhere", "removed: … --format=json"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.args, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			refused(t, call(t, nil, tc.args...), 64, tc.says...)
+			tc.check(t, dir)
 			untouched(t)
 		})
 	}
+	refused(t, call(t, nil, "--active-check= "), 64, "--active-check= ")
 }
 
 func TestRefusesVariables(t *testing.T) {
-	for _, tc := range []struct{ name, variable, says string }{
-		{"duration without a unit", "BRINGUPD_PEER_TIMEOUT=10", "cannot use BRINGUPD_PEER_TIMEOUT=10: the unit is missing"},
-		{"no number", "BRINGUPD_FRAMEWORK_PORT=none", "cannot use BRINGUPD_FRAMEWORK_PORT=none: give a whole number"},
-		{"switch", "BRINGUPD_VERBOSE=loud", "cannot use BRINGUPD_VERBOSE=loud: give true or false"},
-		{"framework", "BRINGUPD_FRAMEWORK=rya", "cannot use BRINGUPD_FRAMEWORK=rya: give one of none, ray, dask; did you mean ray?"},
-		{"probe", "BRINGUPD_HEAD_READY=80", "cannot use BRINGUPD_HEAD_READY=80: cannot read probe"},
-		{"file", "BRINGUPD_CONFIG=/nowhere.yaml", "cannot read the configuration: open /nowhere.yaml: no such file"},
+	for _, tc := range []struct{ variable, says string }{
+		{"BRINGUPD_PEER_TIMEOUT=10", "BRINGUPD_PEER_TIMEOUT=10: the unit is missing"},
+		{"BRINGUPD_FRAMEWORK_PORT=none", "BRINGUPD_FRAMEWORK_PORT=none: give a whole number"},
+		{"BRINGUPD_VERBOSE=loud", "BRINGUPD_VERBOSE=loud: give true or false"},
+		{"BRINGUPD_FRAMEWORK=rya", "BRINGUPD_FRAMEWORK=rya: give one of none, ray, dask; did you mean ray?"},
+		{"BRINGUPD_HEAD_READY=80", "BRINGUPD_HEAD_READY=80: cannot read probe"},
+		{"BRINGUPD_CONFIG=/nowhere.yaml", "cannot read the configuration: open /nowhere.yaml: no such file"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.variable, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			refused(t, call(t, []string{tc.variable}, rank0...), 64, tc.says)
 			untouched(t)
@@ -122,30 +131,30 @@ func TestRefusesVariables(t *testing.T) {
 }
 
 func TestRefusesFile(t *testing.T) {
-	for _, tc := range []struct{ name, text, says string }{
-		{"unknown key", "role: auto\nframwork: ray\n", `cannot use job.yaml:2: there is no key "framwork"; did you mean framework?`},
-		{"an alias for a key", "job-id: &framework ray\n*framework : ray\n", "cannot use job.yaml:2: a key must be the name of a setting"},
-		{"a list for a key", "? [a]\n: b\n", "cannot use job.yaml:1: a key must be"},
-		{"a value of two lines", "role: \"a\\nb\"\n", `cannot use job.yaml:1 (role: a\nb): give one of`},
-		{"unknown key, far", "zzz: 1\n", `cannot use job.yaml:1: there is no key "zzz"`},
-		{"the driver mistyped", "drivr: [a]\n", `did you mean driver?`},
-		{"a hidden setting", "launched-locally: true\n", `there is no key "launched-locally"`},
-		{"a file in the file", "config: other.yaml\n", "cannot use job.yaml:1: config cannot be set in the file: use --config"},
-		{"a rank in the file", "rank: 1\n", "cannot use job.yaml:1: rank cannot be set in the file"},
-		{"key twice", "deadline: 1s\nrole: auto\ndeadline: 2s\n", `cannot use job.yaml:3: deadline is already set in line 1`},
-		{"duration without a unit", "\npeer-timeout: 10\n", "cannot use job.yaml:2 (peer-timeout: 10): the unit is missing"},
-		{"no number", "framework-port: high\n", "cannot use job.yaml:1 (framework-port: high): give a whole number"},
-		{"list for one value", "framework: [ray]\n", "cannot use job.yaml:1: framework takes one value"},
-		{"map for one value", "framework:\n  name: ray\n", "cannot use job.yaml:1: framework takes one value"},
-		{"map for a list", "ray-head-args: {a: b}\n", "cannot use job.yaml:1: ray-head-args takes a list of values"},
-		{"driver as a line", "driver: python train.py\n", "cannot use job.yaml:1: give the driver as a list"},
-		{"driver with a hole", "driver: [python, null]\n", "give the driver as a list"},
-		{"no map", "- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},
-		{"two documents", "role: auto\n---\nrole: head\n", "give one document"},
-		{"a check that is none", "check: [gpu.busy=off, gpu.busy=of]\n", "cannot use job.yaml:1 (check: gpu.busy=of): give gpu.busy=fail"},
-		{"another framework's setting", "framework: none\nframework-port: 1\n", "cannot use --framework-port (given by job.yaml:2) with --framework=none"},
+	for _, tc := range []struct{ text, says string }{
+		{"role: auto\nframwork: ray\n", `job.yaml:2: there is no key "framwork"; did you mean framework?`},
+		{"job-id: &framework ray\n*framework : ray\n", "job.yaml:2: a key must be the name of a setting"},
+		{"? [a]\n: b\n", "job.yaml:1: a key must be"},
+		{"role: \"a\\nb\"\n", `job.yaml:1 (role: a\nb): give one of`},
+		{"zzz: 1\n", `job.yaml:1: there is no key "zzz"`},
+		{"drivr: [a]\n", `did you mean driver?`},
+		{"launched-locally: true\n", `there is no key "launched-locally"`},
+		{"config: other.yaml\n", "job.yaml:1: config cannot be set in the file: use --config"},
+		{"rank: 1\n", "job.yaml:1: rank cannot be set in the file"},
+		{"deadline: 1s\nrole: auto\ndeadline: 2s\n", `job.yaml:3: deadline is already set in line 1`},
+		{"\npeer-timeout: 10\n", "job.yaml:2 (peer-timeout: 10): the unit is missing"},
+		{"framework-port: high\n", "job.yaml:1 (framework-port: high): give a whole number"},
+		{"framework: [ray]\n", "job.yaml:1: framework takes one value"},
+		{"framework:\n  name: ray\n", "job.yaml:1: framework takes one value"},
+		{"ray-head-args: {a: b}\n", "job.yaml:1: ray-head-args takes a list of values"},
+		{"driver: python train.py\n", "job.yaml:1: give the driver as a list"},
+		{"driver: [python, null]\n", "give the driver as a list"},
+		{"- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},
+		{"role: auto\n---\nrole: head\n", "give one document"},
+		{"check: [gpu.busy=off, gpu.busy=of]\n", "job.yaml:1 (check: gpu.busy=of): give gpu.busy=fail"},
+		{"framework: none\nframework-port: 1\n", "--framework-port (given by job.yaml:2) with --framework=none"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.says, func(t *testing.T) {
 			path := file(t, "job.yaml", tc.text)
 			refused(t, call(t, nil, append([]string{"--config=" + path}, rank0...)...), 64, tc.says)
 		})

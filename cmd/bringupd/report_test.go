@@ -21,33 +21,6 @@ func recordedRun(t *testing.T, name string) (dir, logs string) {
 	return dir, logs
 }
 
-func TestReportRefuses(t *testing.T) {
-	dir, _ := recordedRun(t, "good")
-	for _, tc := range []struct {
-		name string
-		args []string
-		says []string
-	}{
-		{"two runs", []string{dir, dir}, []string{"cannot report 2 runs"}},
-		{"a format that is none", []string{dir, "--format=pdf"}, []string{"cannot use --format=pdf: give one of html, json"}},
-		{"the removed text", []string{dir, "--format=text"}, []string{"cannot use --format=text: this format was removed: bringupd status"}},
-		{"the removed trace", []string{dir, "--format=chrome-trace"}, []string{"this format was removed"}},
-		{"nothing there", []string{"nowhere"}, []string{"cannot find run nowhere in "}},
-		{"a page into nowhere", []string{dir, "-o", "no/where.html"}, []string{"cannot write the report: ", "no/where.html", "-o"}},
-		{"the removed comparison", []string{dir, "--compare=nowhere"}, []string{
-			"cannot use --compare=nowhere: this flag was removed: run bringupd report --format=json for each",
-		}},
-		{"a driver", []string{dir, "--", "x"}, []string{"cannot use a driver"}},
-		{"a mistyped flag", []string{dir, "--formt=json"}, []string{"cannot use --formt: there is no such flag; did you mean --format?"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			refused(t, call(t, nil, append([]string{"report"}, tc.args...)...), 64, tc.says...)
-			untouched(t)
-		})
-	}
-}
-
 func TestReportWritesAPage(t *testing.T) {
 	dir, logs := recordedRun(t, "service-77")
 	for _, tc := range []struct {

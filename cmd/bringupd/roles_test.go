@@ -32,26 +32,21 @@ func TestRoles(t *testing.T) {
 			}
 		})
 	}
-	for _, tc := range []struct {
-		name string
-		args []string
-		says []string
-	}{
-		{"no run", nil, []string{"cannot find a run in "}},
-		{"no role to watch", []string{"--watch"}, []string{"cannot watch the roles of a run: give one of them"}},
-		{"a failure of no file", []string{"--fail=node:1"}, []string{"cannot show what follows from a failure: give the file with the roles"}},
-		{"a failure of no role", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=x.1"}, []string{"cannot use --fail=x.1: "}},
-		{"an unknown placeholder", []string{"--format=%x"}, []string{"cannot use --format=%x: after % there must be h (host)"}},
-		{"two", []string{"--dry-run=job.yaml", "--sbatch=job.yaml"}, []string{"cannot show roles: give one of"}},
-		{"a wrong file", []string{"--dry-run=wrong.yaml", "--nodes=4"}, []string{`cannot use wrong.yaml:1: there is no key "log-dri"; did you mean log-dir?`}},
-		{"a wrong setting", []string{"--dry-run=setting.yaml", "--nodes=4"}, []string{"cannot use setting.yaml:1 (join-timeout: 5)"}},
-		{"no roles", []string{"--sbatch=none-given.yaml", "--nodes=4"}, []string{"cannot use none-given.yaml: there is no key roles: give a list of roles"}},
-		{"no file", []string{"--dry-run=none.yaml", "--nodes=4"}, []string{"cannot read the configuration: open none.yaml: no such file or directory"}},
-		{"no nodes", []string{"--dry-run=job.yaml"}, []string{"cannot place the roles: this is no job: give the nodes"}},
-		{"too few nodes", []string{"--dry-run=job.yaml", "--nodes=2", "--gpus-per-node=2"}, []string{"cannot place the roles: judge needs 2 nodes, trainer the rest, at least 1: 3 of 2"}},
-		{"no number", []string{"--dry-run=job.yaml", "--nodes=0"}, []string{"cannot use --nodes=0: give whole numbers from 1 to 1000000, separated by commas"}},
+	for _, tc := range []refusal{
+		{"roles", "find a run in"},
+		{"roles --watch", "watch the roles of a run: give one of them"},
+		{"roles --fail=node:1", "give the file with the roles"},
+		{"roles --dry-run=job.yaml --nodes=4 --gpus-per-node=2 --fail=x.1", "--fail=x.1"},
+		{"roles --format=%x", "--format=%x: after % there must be h (host)"},
+		{"roles --dry-run=job.yaml --sbatch=job.yaml", "show roles: give one of"},
+		{"roles --dry-run=wrong.yaml --nodes=4", `wrong.yaml:1 … "log-dri"; did you mean log-dir?`},
+		{"roles --dry-run=setting.yaml --nodes=4", "setting.yaml:1 (join-timeout: 5)"},
+		{"roles --sbatch=none-given.yaml --nodes=4", "none-given.yaml … give a list of roles"},
+		{"roles --dry-run=none.yaml --nodes=4", "open none.yaml"},
+		{"roles --dry-run=job.yaml", "place the roles: this is no job: give the nodes"},
+		{"roles --dry-run=job.yaml --nodes=2 --gpus-per-node=2", "judge needs 2 nodes … 3 of 2"},
 	} {
-		t.Run(tc.name, func(t *testing.T) { refused(t, call(t, nil, append([]string{"roles"}, tc.args...)...), 64, tc.says...) })
+		t.Run(tc.args, func(t *testing.T) { tc.check(t, "") })
 	}
 	// A run refuses the file with the same words.
 	want := `bringupd: cannot use two.yaml:1: spares is "x": give a whole number from 0 to 1000000
