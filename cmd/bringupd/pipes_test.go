@@ -41,21 +41,3 @@ func TestReadPipes(t *testing.T) {
 		})
 	}
 }
-
-// TestReadProcessSubstitution verifies that the pipe that a shell opens for <(...) is accepted as a
-// file with a list of hosts.
-func TestReadProcessSubstitution(t *testing.T) {
-	ours, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := program(t, "hosts", "--dry-run", "--hostfile=/dev/fd/3", "--job-id=x", "--", "true")
-	command.ExtraFiles = []*os.File{ours}
-	if _, err := theirs.WriteString("a\nb\n"); err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), "# node 0 of 2 on a") {
-		t.Errorf("%v: %s", err, out)
-	}
-}

@@ -12,24 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestDryRunTouchesNothing(t *testing.T) {
-	for _, args := range [][]string{
-		dry("--", "true"),
-		{"local", "--nodes=3", "--dry-run", "--role=auto", "--setup-cmd=touch x", "--", "true"},
-		dry("--framework=ray"),
-	} {
-		t.Run(args[0], func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			got := call(t, nil, args...)
-			printed(t, got)
-			if !strings.Contains(got.out, "\n# node 0 of ") || got.err != "" {
-				t.Errorf("the output is:\n%s%s", got.out, got.err)
-			}
-			untouched(t)
-		})
-	}
-}
-
 func TestDryRunOfWrongLaunch(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := call(t, nil, "--dry-run", "--setup-cmd=x")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,73 +36,74 @@ func dry(args ...string) []string {
 }
 
 func TestPrecedence(t *testing.T) {
-	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [--of=file]\nverbose: true\nsandbox-cmd: x\nsandbox-ready: tcp:3\n" +
-		"check: [gpu.busy=warn, net.*=off]\nactive-check: dcgmi diag -r 1\ngpu-check: off\n"
-	for _, tc := range []struct {
-		name   string
-		key    string
-		env    []string
-		file   bool
-		flags  []string
-		want   any
-		origin string
-	}{
-		{name: "default", key: "peer-timeout", want: "10s", origin: "default"},
-		{name: "variable over file", key: "peer-timeout", file: true, env: []string{"BRINGUPD_PEER_TIMEOUT=4s"}, want: "4s", origin: "BRINGUPD_PEER_TIMEOUT"},
-		{name: "flag over all", key: "peer-timeout", file: true, env: []string{"BRINGUPD_PEER_TIMEOUT=4s"}, flags: []string{"--peer-timeout=5s"}, want: "5s", origin: "--peer-timeout"},
-		{name: "a variable that is outranked may be wrong", key: "peer-timeout", env: []string{"BRINGUPD_PEER_TIMEOUT=x"}, flags: []string{"--peer-timeout=5s"}, want: "5s", origin: "--peer-timeout"},
-		{name: "empty flag over file", key: "setup-cmd", file: true, flags: []string{"--setup-cmd="}, want: "", origin: "--setup-cmd"},
-		{name: "empty variable is none", key: "setup-cmd", file: true, env: []string{"BRINGUPD_SETUP_CMD="}, want: "file", origin: "job.yaml:1"},
-		{name: "empty probe over file", key: "sandbox-ready", file: true, flags: []string{"--sandbox-ready="}, want: "", origin: "--sandbox-ready"},
-		{name: "switch off over file", key: "verbose", file: true, flags: []string{"--verbose=false"}, want: false, origin: "--verbose"},
-		{name: "switch on", key: "verbose", flags: []string{"--verbose"}, want: true, origin: "--verbose"},
-		{name: "the last of two flags", key: "setup-cmd", flags: []string{"--setup-cmd=a", "--setup-cmd", "b"}, want: "b", origin: "--setup-cmd"},
-		{name: "list by file", key: "ray-head-args", file: true, want: []any{"--of=file"}, origin: "job.yaml:4"},
-		{
-			name: "list by flags over file", key: "ray-head-args", file: true,
-			flags: []string{`--ray-head-args=--resources={"a":1,"b":2}`, "--ray-head-args=--x=3"},
-			want:  []any{`--resources={"a":1,"b":2}`, "--x=3"}, origin: "--ray-head-args",
+	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [--of=file]\nverbose: true\n" +
+		"sandbox-cmd: x\nsandbox-ready: tcp:3\ncheck: [gpu.busy=warn, net.*=off]\nactive-check: dcgmi diag -r 1\n" +
+		"gpu-check: off\n"
+	type rows []struct {
+		name, file string // the file's text
+		env, flags []string
+		want       any
+		origin     string
+	}
+	for key, all := range map[string]rows{
+		"peer-timeout": {
+			{"default", "", nil, nil, "10s", "default"},
+			{"variable over file", text, []string{"BRINGUPD_PEER_TIMEOUT=4s"}, nil, "4s", "BRINGUPD_PEER_TIMEOUT"},
+			{"flag over all", text, []string{"BRINGUPD_PEER_TIMEOUT=4s"}, []string{"--peer-timeout=5s"}, "5s", "--peer-timeout"},
+			{"an outranked variable may be wrong", "", []string{"BRINGUPD_PEER_TIMEOUT=x"}, []string{"--peer-timeout=5s"},
+				"5s", "--peer-timeout"},
 		},
-		{
-			name: "list by a variable's lines over file", key: "ray-head-args", file: true,
-			env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a=1,2\n--b=3\n"}, want: []any{"--a=1,2", "--b=3"}, origin: "BRINGUPD_RAY_HEAD_ARGS",
+		"setup-cmd": {
+			{"empty flag over file", text, nil, []string{"--setup-cmd="}, "", "--setup-cmd"},
+			{"empty variable is none", text, []string{"BRINGUPD_SETUP_CMD="}, nil, "file", "job.yaml:1"},
+			{"the last of two flags", "", nil, []string{"--setup-cmd=a", "--setup-cmd", "b"}, "b", "--setup-cmd"},
+			{"lines", "setup-cmd: |\n  a\n  b\n", nil, nil, "a\nb\n", "job.yaml:1"},
 		},
-		{
-			name: "list by flag over variable", key: "ray-head-args", env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a"},
-			flags: []string{"--framework=ray", "--ray-head-args=--b=3"}, want: []any{"--b=3"}, origin: "--ray-head-args",
+		"sandbox-ready": {{"empty probe over file", text, nil, []string{"--sandbox-ready="}, "", "--sandbox-ready"}},
+		"verbose": {
+			{"switch off over file", text, nil, []string{"--verbose=false"}, false, "--verbose"},
+			{"switch on", "", nil, []string{"--verbose"}, true, "--verbose"},
+			{"a capital switch", "verbose: True\n", nil, nil, true, "job.yaml:1"},
 		},
-		{name: "no rules by default", key: "check", want: []any{}, origin: "default"},
-		{name: "rules by file", key: "check", file: true, want: []any{"gpu.busy=warn", "net.*=off"}, origin: "job.yaml:8"},
-		{
-			name: "rules by flags over file", key: "check", file: true, flags: []string{"--check=gpu.*=warn", "--check", "gpu.remap=fail"},
-			want: []any{"gpu.*=warn", "gpu.remap=fail"}, origin: "--check",
+		"ray-head-args": {
+			{"list by file", text, nil, nil, []any{"--of=file"}, "job.yaml:4"},
+			{"list by flags over file", text, nil,
+				[]string{`--ray-head-args=--resources={"a":1,"b":2}`, "--ray-head-args=--x=3"},
+				[]any{`--resources={"a":1,"b":2}`, "--x=3"}, "--ray-head-args"},
+			{"list by a variable's lines over file", text, []string{"BRINGUPD_RAY_HEAD_ARGS=--a=1,2\n--b=3\n"}, nil,
+				[]any{"--a=1,2", "--b=3"}, "BRINGUPD_RAY_HEAD_ARGS"},
+			{"list by flag over variable", "", []string{"BRINGUPD_RAY_HEAD_ARGS=--a"},
+				[]string{"--framework=ray", "--ray-head-args=--b=3"}, []any{"--b=3"}, "--ray-head-args"},
+			{"one value for a list", "framework: ray\nray-head-args: --x=3\n", nil, nil, []any{"--x=3"}, "job.yaml:2"},
 		},
-		{
-			name: "rules by a variable's lines over file", key: "check", file: true, env: []string{"BRINGUPD_CHECK=gpu.*=warn\ngpu.remap=fail\n"},
-			want: []any{"gpu.*=warn", "gpu.remap=fail"}, origin: "BRINGUPD_CHECK",
+		"check": {
+			{"no rules by default", "", nil, nil, []any{}, "default"},
+			{"rules by flags over file", text, nil, []string{"--check=gpu.*=warn", "--check", "gpu.remap=fail"},
+				[]any{"gpu.*=warn", "gpu.remap=fail"}, "--check"},
 		},
-		{name: "a word that YAML takes for false", key: "gpu-check", file: true, want: "off", origin: "job.yaml:10"},
-		{name: "another framework's variable is let be", key: "framework", env: []string{"BRINGUPD_RAY_LOGS=end"}, want: "none", origin: "default"},
-		{name: "what a parent's daemon tells is no flag", key: "framework", env: []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8", "BRINGUPD_SIZE=8"}, want: "none", origin: "default"},
+		"gpu-check": {{"a word that YAML takes for false", text, nil, nil, "off", "job.yaml:10"}},
+		"framework": {
+			{"another framework's variable", "", []string{"BRINGUPD_RAY_HEAD_ARGS=--a"}, nil, "none", "default"},
+			{"variables of a parent's daemon", "", []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8"}, nil, "none", "default"},
+			{"comments only", "# nothing\n", nil, nil, "none", "default"},
+			{"a key without a value", "framework:\n", nil, nil, "none", "default"},
+		},
+		"gpus-per-node": {{"a number", "gpus-per-node: 8\n", nil, nil, 8, "job.yaml:1"}},
+		"worker-cmd":    {{"an alias", "head-cmd: &serve ./serve\nworker-cmd: *serve\n", nil, nil, "./serve", "job.yaml:2"}},
+		"driver":        {{"driver", "driver: [sleep, 5]\n", nil, nil, []any{"sleep", "5"}, ""}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			args := dry(tc.flags...)
-			if tc.file {
-				args = append(args, "--config="+file(t, "job.yaml", text))
-			}
-			values, origins := printed(t, call(t, tc.env, args...))
-			if list, ok := tc.want.([]any); ok {
-				got, _ := values[tc.key].([]any)
-				if !slices.Equal(got, list) {
-					t.Errorf("got %v, want %v", values[tc.key], tc.want)
+		for _, tc := range all {
+			t.Run(key+" "+tc.name, func(t *testing.T) {
+				args := dry(tc.flags...)
+				if tc.file != "" {
+					args = append(args, "--config="+file(t, "job.yaml", tc.file))
 				}
-			} else if values[tc.key] != tc.want {
-				t.Errorf("got %v, want %v", values[tc.key], tc.want)
-			}
-			if origins[tc.key] != tc.origin {
-				t.Errorf("it comes from %q, want %q", origins[tc.key], tc.origin)
-			}
-		})
+				values, origins := printed(t, call(t, tc.env, args...))
+				if !reflect.DeepEqual(values[key], tc.want) || origins[key] != tc.origin {
+					t.Errorf("got %v of %q, want %v of %q", values[key], origins[key], tc.want, tc.origin)
+				}
+			})
+		}
 	}
 }
 
@@ -112,36 +114,6 @@ func TestOnThisRankAlone(t *testing.T) {
 	got := call(t, env, "--dry-run", "--gpu-check=off", "--log-dir=/logs")
 	if got.code != 65 || !strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
 		t.Errorf("it is node 0: code %d\n%s%s", got.code, got.out, got.err)
-	}
-}
-
-func TestFile(t *testing.T) {
-	for _, tc := range []struct {
-		name, text string
-		key        string
-		want       any
-	}{
-		{"empty", "", "framework", "none"},
-		{"comments only", "# nothing\n", "framework", "none"},
-		{"a key without a value says nothing", "framework:\n", "framework", "none"},
-		{"a number", "gpus-per-node: 8\n", "gpus-per-node", 8},
-		{"an alias", "head-cmd: &serve ./serve\nworker-cmd: *serve\n", "worker-cmd", "./serve"},
-		{"a capital switch", "verbose: True\n", "verbose", true},
-		{"one value for a list", "framework: ray\nray-head-args: --x=3\n", "ray-head-args", []any{"--x=3"}},
-		{"lines", "setup-cmd: |\n  a\n  b\n", "setup-cmd", "a\nb\n"},
-		{"driver", "driver: [sleep, 5]\n", "driver", []any{"sleep", "5"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			path := file(t, "job.yaml", tc.text)
-			values, _ := printed(t, call(t, nil, dry("--config="+path)...))
-			if list, ok := tc.want.([]any); ok {
-				if got, _ := values[tc.key].([]any); !slices.Equal(got, list) {
-					t.Errorf("got %v, want %v", values[tc.key], tc.want)
-				}
-			} else if values[tc.key] != tc.want {
-				t.Errorf("got %v, want %v", values[tc.key], tc.want)
-			}
-		})
 	}
 }
 

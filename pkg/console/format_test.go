@@ -6,30 +6,15 @@ import (
 	"testing"
 )
 
-func TestSpoken(t *testing.T) {
-	for _, tc := range []struct {
-		name, line, want string
-		ok               bool
-	}{
-		{"a record", `{"level":"info","at":"2026-11-22T02:21:20.646000001Z","daemon":"bringupd[0 n0]","msg":"made it","b":1000000,"a":"/x","c":"x y","d":["q"],"e":""}`,
-			`02:21:20.646 info made it a=/x b=1000000 c="x y" d=["q"] e=""`, true},
-		{"what would end the line or look like a field", `{"level":"warn","msg":"a\nb","why":"c=d\n"}`, `warn a b why="c=d\n"`, true},
-		{"no time", `{"level":"info","at":"soon","msg":"x"}`, "info x", true},
-		{"JSON of somebody else's", `{"msg":"x"}`, "", false},
-		{"no object", `"x"`, "", false},
-		{"no JSON", "panic: x", "", false},
-	} {
-		if got, ok := FormatRecord([]byte(tc.line)); got != tc.want || ok != tc.ok {
-			t.Errorf("%s: %q, %v", tc.name, got, ok)
-		}
-	}
-}
-
 func TestEar(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, want string }{
 		{"a record", `{"level":"info","at":"2026-11-22T02:21:20.646000001Z","daemon":"bringupd[0 n0]","msg":"made it","dir":"/x","nodes":2}` + "\n",
 			"02:21:20.646 info made it dir=/x nodes=2\n"},
+		{"what would end the line or look like a field", `{"level":"warn","msg":"a\nb","why":"c=d\n","d":["q"],"e":""}` + "\n",
+			`warn a b d=["q"] e="" why="c=d\n"` + "\n"},
+		{"no time", `{"level":"info","at":"soon","msg":"x"}` + "\n", "info x\n"},
+		{"JSON of another program", `{"msg":"x"}` + "\n", `{"msg":"x"}` + "\n"},
 		{"what a terminal obeys", `{"level":"warn","msg":"a\u001b[2Jb\nc"}` + "\n", "warn a\\x1b[2Jb c\n"},
 		{"no record", "panic: \x1b[1m\n", "panic: \\x1b[1m\n"},
 		{"no end", `{"level":"info","msg":"cut`, "{\"level\":\"info\",\"msg\":\"cut\n"},

@@ -153,23 +153,6 @@ func TestNobodyReads(t *testing.T) {
 	})
 }
 
-func TestMissing(t *testing.T) {
-	for _, tc := range []struct {
-		name, of, want string
-		lost           map[int]int
-	}{
-		{"a rank", "rank", "1,000 bytes of rank 7 are missing", map[int]int{7: 1000}},
-		{"ranks", "rank", "6 bytes of ranks 1-2,4 are missing", map[int]int{4: 1, 1: 2, 2: 3}},
-		{"nodes", "node", "3 bytes of nodes 0-1 are missing", map[int]int{0: 1, 1: 2}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := droppedMessage(tc.lost, tc.of); !strings.Contains(got, tc.want) {
-				t.Errorf("told %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 func TestReaderOfRanksGone(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {

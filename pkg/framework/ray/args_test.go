@@ -65,26 +65,3 @@ func TestRayArgv(t *testing.T) {
 		})
 	}
 }
-
-func TestRayArgvRefuses(t *testing.T) {
-	tests := []struct {
-		name string
-		head bool
-		args []string
-	}{
-		{name: "our own flag", args: []string{"--block"}},
-		{name: "the head's port", head: true, args: []string{"--port=1"}},
-		{name: "another cluster", args: []string{"--address=192.0.2.9:1"}},
-		{name: "resources that are no JSON", args: []string{"--resources=disk:2"}},
-		{name: "resources that are no amounts", args: []string{`--resources={"disk": "two"}`}},
-		{name: "the head's alone", args: []string{"--include-dashboard=true"}},
-	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
-			argv, err := Cluster{}.startArgv(framework.Node{}, placeOf(tc.head), tc.args)
-			if err == nil {
-				t.Errorf("it is accepted: %q", argv)
-			}
-		})
-	}
-}

@@ -98,12 +98,6 @@ func TestRayletEnds(t *testing.T) {
 	}
 }
 
-func TestRaySignsWithoutASession(t *testing.T) {
-	if got := failureLines(t.TempDir()); got != nil {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestLastPart verifies that the end of a long log is read, which contains the reason.
 func TestLastPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")

@@ -3,7 +3,6 @@ package ray
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,18 +55,5 @@ func TestParseNodesReply(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-func TestParseSession(t *testing.T) {
-	name, err := parseSession(recorded(t, "session"))
-	if err != nil || len(name) < 40 || !strings.HasPrefix(name, "session_20") {
-		t.Errorf("the session is %q, %v", name, err)
-	}
-	if name, err := parseSession(recorded(t, "nokey")); err == nil {
-		t.Errorf("a key that is missing has the value %q", name)
-	}
-	if name, err := parseSession(nil); err == nil {
-		t.Errorf("a key without a value has the value %q", name)
 	}
 }

@@ -138,9 +138,6 @@ var allParts = []part{
 	{name: "packages in a fresh Debian, wheels in new virtual environments", group: "cluster", lane: computes,
 		needs:   []string{"cc", "packages", "mypy"},
 		command: "go test -tags packages -timeout 10m -count=1 ./test/package"},
-	{name: "Ray client against a real Ray", group: "cluster", lane: computes,
-		needs:   []string{"cc", "ray"},
-		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
 	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"},
 		command: "sh test/vulnerabilities.sh", lenient: true}, // uses a public service
 }
