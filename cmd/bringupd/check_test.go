@@ -31,14 +31,21 @@ func TestCheckTells(t *testing.T) {
 		silent []string
 	}{
 		{"all is well", nil, 0, "PASS n7: 0 passed (", nil, []string{"scontrol"}},
-		{"an active check passes", []string{"--active-check=echo fine"}, 0, "PASS n7: 1 passed (", nil, []string{"active.echo"}},
-		{"verbose", []string{"--active-check=echo fine", "--verbose"}, 0, "PASS n7: 1 passed (", []string{"  PASS     active.echo  fine\n"}, nil},
-		{"it warns", []string{"--active-check=exit 1"}, 1, "WARN n7: none of 1 checks failed, 1 warning (", []string{"WARN     active.exit"}, []string{"scontrol"}},
-		{"it fails", []string{"--active-check=echo 12 GB/s; exit 2", "--active-check=true"}, 2, "FAIL n7: 1 of 2 checks failed (",
+		{"an active check passes", []string{"--active-check=echo fine"}, 0, "PASS n7: 1 passed (",
+			nil, []string{"active.echo"}},
+		{"verbose", []string{"--active-check=echo fine", "--verbose"}, 0, "PASS n7: 1 passed (",
+			[]string{"  PASS     active.echo  fine\n"}, nil},
+		{"it warns", []string{"--active-check=exit 1"}, 1,
+			"WARN n7: none of 1 checks failed, 1 warning (", []string{"WARN     active.exit"}, []string{"scontrol"}},
+		{"it fails", []string{"--active-check=echo 12 GB/s; exit 2", "--active-check=true"}, 2,
+			"FAIL n7: 1 of 2 checks failed (",
 			[]string{"FAIL     active.echo  12 GB/s\n", "  1 passed\n"}, []string{"\x1b", "scontrol"}},
-		{"it can't tell", []string{"--active-check=exit 3"}, 3, "UNKNOWN n7: none of 1 checks failed, 1 unknown (", nil, []string{"scontrol"}},
-		{"a failure is only told of", []string{"--active-check=exit 2", "--check=active.*=warn"}, 1, "WARN n7: ", []string{"by: active.*=warn"}, []string{"scontrol"}},
-		{"it is off", []string{"--active-check=touch ran", "--check=active.touch=off"}, 0, "PASS n7: 0 passed (", nil, nil},
+		{"it can't tell", []string{"--active-check=exit 3"}, 3,
+			"UNKNOWN n7: none of 1 checks failed, 1 unknown (", nil, []string{"scontrol"}},
+		{"a failure is only told of", []string{"--active-check=exit 2", "--check=active.*=warn"}, 1,
+			"WARN n7: ", []string{"by: active.*=warn"}, []string{"scontrol"}},
+		{"it is off", []string{"--active-check=touch ran", "--check=active.touch=off"}, 0,
+			"PASS n7: 0 passed (", nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -69,11 +76,13 @@ func TestCheckAsJSON(t *testing.T) {
 	if err := decoder.Decode(&report); err != nil {
 		t.Fatalf("%v in:\n%s", err, got.out)
 	}
-	if got.code != 1 || report.Version != check.ReportVersion || report.Host != "n7" || report.NodeIndex != -1 || report.Verdict != check.Warn ||
+	if got.code != 1 || report.Version != check.ReportVersion || report.Host != "n7" ||
+		report.NodeIndex != -1 || report.Verdict != check.Warn ||
 		len(report.Findings) != 1 || report.Findings[0].ID != "active.echo" || report.Findings[0].Observed != "slow" {
 		t.Errorf("code %d, %+v", got.code, report)
 	}
-	if got = call(t, nil, checkArgs("--json")...); got.code != 0 || !strings.Contains(got.out, `"findings": []`) || got.err != "" {
+	if got = call(t, nil, checkArgs("--json")...); got.code != 0 ||
+		!strings.Contains(got.out, `"findings": []`) || got.err != "" {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
 }
@@ -101,33 +110,40 @@ func TestCheckRecords(t *testing.T) {
 	if err := decoder.Decode(&recorded); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, data, said.String())
 	}
-	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success || recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != nodecheck.BundleVersion || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
-		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
+	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success ||
+		recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
+		recorded.Version != nodecheck.BundleVersion || recorded.Bringupd != programVersion() ||
+		recorded.Report.Host != "node" ||
+		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) ||
+		!strings.HasPrefix(string(out), "WARN n7: ") {
 		t.Errorf("%v, %v:\n%s%s", command.ProcessState, err, data, out)
 	}
 	info, err := os.Stat("r.json")
 	if err != nil || info.Mode().Perm() != 0o600 || strings.Contains(data, "hunter2") || strings.Contains(data, "n7") {
 		t.Errorf("%v, %v:\n%s", info.Mode(), err, data)
 	}
-	if want := "bringupd: the recording of the checks is in r.json: read it before you send it\n"; !strings.HasSuffix(said.String(), want) {
+	if !strings.HasSuffix(said.String(), "is in r.json: read it before you send it\n") {
 		t.Errorf("it says %s", said.String())
 	}
 	got := call(t, nil, checkArgs("--record=other.json")...)
-	if data = content(t, "other.json"); got.code != 0 || strings.Contains(data, `"facts"`) || strings.Contains(data, `"expected"`) {
+	if data = content(t, "other.json"); got.code != 0 || strings.Contains(data, `"facts"`) ||
+		strings.Contains(data, `"expected"`) {
 		t.Errorf("without GPUs: code %d, %s%s", got.code, got.err, data)
 	}
 }
 
 // TestCheckReadsTheFileOfAJob verifies that check accepts the configuration file of a job.
 func TestCheckReadsTheFileOfAJob(t *testing.T) {
-	config := file(t, "job.yaml", "framework: ray\nframework-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
+	config := file(t, "job.yaml", "framework: ray\nframework-port: 0\nlog-dir: x\nactive-check: "+
+		"[exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
 	got := call(t, nil, checkArgs("--config="+config)...)
 	// Flags take precedence over the list of the file.
 	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
-	got = call(t, nil, "check", "--gpu-check=off", "--config="+file(t, "job.yaml", "active-check: [exit 2, exit 1]\ncheck: ['host.*=off', 'net.*=off', 'active.exit=warn']\n"))
+	got = call(t, nil, "check", "--gpu-check=off",
+		"--config="+file(t, "job.yaml", "active-check: [exit 2, exit 1]\ncheck: ['host.*=off', "+
+			"'net.*=off', 'active.exit=warn']\n"))
 	if got.code != 1 || !strings.Contains(got.out, "2 warnings") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
@@ -146,10 +162,12 @@ func TestCheckIsInterrupted(t *testing.T) {
 			t.Chdir(t.TempDir())
 			forget(t)
 			dir := t.TempDir()
-			files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+			files := config.Streams{In: open(t, os.DevNull),
+				Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 			signals, code := make(chan os.Signal), make(chan int)
 			go func() {
-				code <- runMain(append([]string{"bringupd"}, checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
+				code <- runMain(append([]string{"bringupd"},
+					checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
 			}()
 			for began := time.Now(); ; time.Sleep(time.Millisecond) {
 				if _, err := os.Stat("ran"); err == nil {
@@ -170,10 +188,12 @@ func TestCheckIsInterrupted(t *testing.T) {
 
 func TestCheckProgress(t *testing.T) {
 	dir := t.TempDir()
-	c := checkCmd{nodeCheckCmd: &nodeCheckCmd{invocation: &invocation{streams: config.Streams{Err: open(t, filepath.Join(dir, "err"))}}}}
+	streams := config.Streams{Err: open(t, filepath.Join(dir, "err"))}
+	c := checkCmd{nodeCheckCmd: &nodeCheckCmd{invocation: &invocation{streams: streams}}}
 	wait := func(ids ...string) (report check.Report) {
 		for _, id := range ids {
-			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})
+			report.Findings = append(report.Findings,
+				check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})
 		}
 		report.Findings = append(report.Findings, check.Finding{ID: "x", Verdict: check.Warn})
 		return report
@@ -183,7 +203,8 @@ func TestCheckProgress(t *testing.T) {
 		progress(report)
 	}
 	const begin = "bringupd: waiting for up to 1m30s: "
-	const want = begin + "a: in progress\n" + begin + "a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
+	const want = begin + "a: in progress\n" + begin +
+		"a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
 	if got := content(t, c.streams.Err.Name()); got != want {
 		t.Errorf("it said\n%s", got)
 	}
@@ -191,7 +212,8 @@ func TestCheckProgress(t *testing.T) {
 
 func TestCheckPlace(t *testing.T) {
 	step := []string{
-		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1-2]",
+		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=1",
+		"SLURM_STEP_NODELIST=n[1-2]",
 		"SLURMD_NODENAME=n2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_LOCALID=0", "SLURM_GPUS_ON_NODE=4",
 	}
 	for _, tc := range []struct {
@@ -200,10 +222,15 @@ func TestCheckPlace(t *testing.T) {
 		gpus int
 		want nodecheck.Config
 	}{
-		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
-		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 3, GrantedBy: "--gpus-per-node"}},
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1,
+			nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
+		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7",
+			"SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: 8,
+			GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"in a step", step, -1, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 4,
+			GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
+			GrantedBy: "--gpus-per-node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)

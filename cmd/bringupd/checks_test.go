@@ -19,11 +19,13 @@ func TestCheckConfig(t *testing.T) {
 			Policy: check.Policy{Mode: check.ModeAuto}, ActiveTimeout: 10 * time.Minute, Timeout: 3 * time.Minute,
 		}},
 		{"all settings", map[string][]string{
-			"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "start-timeout": {"10s"},
+			"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"},
+			"active-check": {"a b", "c"}, "start-timeout": {"10s"},
 		}, check.Config{
 			Policy: check.Policy{
-				Mode:  check.ModeStrict,
-				Rules: []check.Rule{{Pattern: "gpu.*", Effect: check.EffectWarn}, {Pattern: "gpu.busy", Effect: check.EffectOff}},
+				Mode: check.ModeStrict,
+				Rules: []check.Rule{{Pattern: "gpu.*", Effect: check.EffectWarn},
+					{Pattern: "gpu.busy", Effect: check.EffectOff}},
 			},
 			ActiveCommands: []string{"a b", "c"}, ActiveTimeout: 10 * time.Second, Timeout: 10 * time.Second,
 		}},

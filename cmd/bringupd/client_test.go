@@ -49,7 +49,8 @@ func TestScontrolRequeues(t *testing.T) {
 	}{
 		{"at once", "", 1, ""},
 		{"a refusal", "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1", 1,
-			"cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or processed for job 17 and more"},
+			"cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or " +
+				"processed for job 17 and more"},
 		{"one signal", "[ -e again ] || { touch again; kill -TERM $$; }", 2, ""},
 		{"always a signal", "kill -TERM $$", maxClientTries, "cannot run scontrol requeue 17: signal: terminated"},
 	} {
@@ -70,7 +71,8 @@ func TestScontrolRequeues(t *testing.T) {
 		t.Errorf("while it hangs: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := requeue(t, time.Minute); err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
+	if err := requeue(t, time.Minute); err == nil ||
+		!strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
 		t.Errorf("without the program: %v", err)
 	}
 }
@@ -107,7 +109,8 @@ func TestScontrolIsElsewhere(t *testing.T) {
 }
 
 func TestRequeuer(t *testing.T) {
-	for _, id := range []launcher.Identity{{Launcher: launcher.LauncherLocal, Job: "17"}, {Launcher: launcher.LauncherRanks, Job: "17"}, {Launcher: launcher.LauncherSlurm}, {}} {
+	for _, id := range []launcher.Identity{{Launcher: launcher.LauncherLocal, Job: "17"},
+		{Launcher: launcher.LauncherRanks, Job: "17"}, {Launcher: launcher.LauncherSlurm}, {}} {
 		if by := id.NewRequeuer(runLauncherProgram); by != nil {
 			t.Errorf("%q can have job %q started anew: %v", id.Launcher, id.Job, by)
 		}

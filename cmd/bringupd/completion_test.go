@@ -30,7 +30,8 @@ func askBash(t *testing.T, line string) []string {
 	program := script.out + "\nbringupd() { " + mainVariable + "=1 " + self + " \"$@\"; }\n" +
 		"COMP_LINE=$1 COMP_POINT=${#1}; shift\n" +
 		"COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _bringupd; printf '%s\\n' \"${COMPREPLY[@]}\""
-	command := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", program, "bash", line}, words...)...)
+	command := exec.CommandContext(t.Context(), "bash",
+		append([]string{"--norc", "-c", program, "bash", line}, words...)...)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // TestDocs verifies that the manual page and docs/cli.md equal the text that the program generates.
 func TestDocs(t *testing.T) {
 	app := (&invocation{}).newApp()
-	for path, text := range map[string]string{"../../docs/cli.md": markdown(app), "../../docs/bringupd.1": manual(app)} {
+	for path, text := range map[string]string{"../../docs/cli.md": markdown(app),
+		"../../docs/bringupd.1": manual(app)} {
 		if *update {
 			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
@@ -73,7 +74,8 @@ func (c subcommand) write(heading func(string), flag func(*config.Setting)) {
 func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
 	var b strings.Builder
-	b.WriteString("<!-- Written by go generate ./cmd/bringupd: change the program, not this file. -->\n\n# The command line\n\n" + about + "\n")
+	b.WriteString("<!-- Written by go generate ./cmd/bringupd: change the program, not this " +
+		"file. -->\n\n# The command line\n\n" + about + "\n")
 	for _, c := range reference(app) {
 		usage := strings.ReplaceAll(c.UsageText, "\n", "\n    ")
 		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", c.Name, capital(c.Usage), usage)
@@ -132,14 +134,16 @@ bringupd \- start and supervise a job on all nodes of a batch allocation
 	}
 	_, text, _ := strings.Cut(overviewText(&cli.App{}), "Examples:\n")
 	text, _, _ = strings.Cut(text, "\n\n")
-	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
+	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) +
+		"\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
 	return b.String()
 }
 
 // roff escapes a text so that it is shown unchanged: a dash can be copied, and no line begins with
 // a request.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, "…", `\&...`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`,
+		`"`, `\(dq`, "…", `\&...`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") {

@@ -25,10 +25,12 @@ func doctorArgs(args ...string) []string {
 func TestDoctorAlone(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := call(t, nil, doctorArgs("--framework=ray", "--framework-port=0")...)
-	if got.code != 2 || got.err != "" || !strings.Contains(got.out, "  FAIL     framework  ") || !strings.Contains(got.out, "SKIP     launch") {
+	if got.code != 2 || got.err != "" || !strings.Contains(got.out, "  FAIL     framework  ") ||
+		!strings.Contains(got.out, "SKIP     launch") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
-	if got = call(t, []string{"SLURM_JOB_ID=7", "SLURM_NNODES=3", "SLURM_JOB_NUM_NODES=3", "SLURM_NTASKS=9"}, doctorArgs("--log-dir=logs")...); got.code != 0 ||
+	if got = call(t, []string{"SLURM_JOB_ID=7", "SLURM_NNODES=3", "SLURM_JOB_NUM_NODES=3",
+		"SLURM_NTASKS=9"}, doctorArgs("--log-dir=logs")...); got.code != 0 ||
 		!strings.Contains(got.out, "srun --nodes=3 --ntasks=3 --ntasks-per-node=1 bringupd doctor …") {
 		t.Errorf("in a batch shell: code %d: %s%s", got.code, got.out, got.err)
 	}
@@ -40,19 +42,23 @@ func TestDoctorAlone(t *testing.T) {
 func TestDoctorOfAWrongLaunch(t *testing.T) {
 	step := func(rank string) []string {
 		return []string{
-			"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=4", "SLURM_NNODES=2", "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_PROCID=" + rank,
+			"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=4", "SLURM_NNODES=2",
+			"SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_PROCID=" + rank,
 		}
 	}
 	t.Chdir(t.TempDir())
 	got := call(t, step("0"), doctorArgs("--log-dir=logs")...)
-	if got.code != 65 || got.err != "" || !strings.Contains(got.out, "FAIL     launch  cannot run 2 daemons on one node") ||
-		!strings.Contains(got.out, "hint: start it with: srun --nodes=2 --ntasks=2 --ntasks-per-node=1 bringupd doctor …") {
+	if got.code != 65 || got.err != "" || !strings.Contains(got.out,
+		"FAIL     launch  cannot run 2 daemons on one node") ||
+		!strings.Contains(got.out, "hint: start it with: srun --nodes=2 --ntasks=2 "+
+			"--ntasks-per-node=1 bringupd doctor …") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
 	if got = call(t, step("1"), doctorArgs("--log-dir=logs")...); got.code != 65 || got.out+got.err != "" {
 		t.Errorf("another task: code %d: %s%s", got.code, got.out, got.err)
 	}
-	if got = call(t, []string{"RANK=0", "WORLD_SIZE=2"}, doctorArgs()...); got.code != 65 || !strings.Contains(got.out, "--job-id") {
+	if got = call(t, []string{"RANK=0", "WORLD_SIZE=2"}, doctorArgs()...); got.code != 65 ||
+		!strings.Contains(got.out, "--job-id") {
 		t.Errorf("without a name: code %d: %s%s", got.code, got.out, got.err)
 	}
 	untouched(t)
@@ -67,7 +73,8 @@ func TestDoctorAsJSON(t *testing.T) {
 	if err := decoder.Decode(&report); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, got.out, got.err)
 	}
-	if got.code != 0 || report.Version != doctor.ReportVersion || report.Verdict != check.Pass || len(report.Facts) != 1 {
+	if got.code != 0 || report.Version != doctor.ReportVersion || report.Verdict != check.Pass ||
+		len(report.Facts) != 1 {
 		t.Errorf("code %d: %s", got.code, got.out)
 	}
 	if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool {
@@ -84,7 +91,8 @@ func TestDoctorOfRanks(t *testing.T) {
 	var outs, errs [size]strings.Builder
 	var ranks [size]*exec.Cmd
 	for node := range size {
-		ranks[node] = program(t, doctorArgs("--rank="+strconv.Itoa(node), "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
+		ranks[node] = program(t, doctorArgs("--rank="+strconv.Itoa(node), "--nnodes=3",
+			"--job-id=x", "--log-dir=logs")...)
 		ranks[node].Stdout, ranks[node].Stderr = &outs[node], &errs[node]
 		if err := ranks[node].Start(); err != nil {
 			t.Fatal(err)
@@ -95,7 +103,8 @@ func TestDoctorOfRanks(t *testing.T) {
 			t.Errorf("node %d: %v: %s%s", node, err, &outs[node], &errs[node])
 		}
 	}
-	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reachable at ") {
+	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") ||
+		!strings.Contains(out, "head.address  the head is reachable at ") {
 		t.Errorf("the head says: %s%s", out, &errs[0])
 	}
 	for node := 1; node < size; node++ {
@@ -119,13 +128,16 @@ func TestChecksTakeFlagsOfJobs(t *testing.T) {
 		refused(t, call(t, nil, slices.Concat([]string{name}, flags, []string{"word"})...), 64, `cannot use "word"`)
 	}
 	t.Chdir(t.TempDir())
-	job := []string{"--role=auto", "--ranks-per-node=2", "--bind=none", "--setup-cmd=touch ran", "--sandbox-cmd=touch ran", "--sandbox-step", "--dry-run",
+	job := []string{"--role=auto", "--ranks-per-node=2", "--bind=none", "--setup-cmd=touch ran",
+		"--sandbox-cmd=touch ran", "--sandbox-step", "--dry-run",
 		"--on-failure=requeue", "--max-requeues=3", "--driver-grace=100s", "--", "touch", "ran"}
-	if got := call(t, nil, doctorArgs(job...)...); got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, "PASS") {
+	if got := call(t, nil, doctorArgs(job...)...); got.code != 0 || got.err != "" ||
+		!strings.HasPrefix(got.out, "PASS") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
 	untouched(t)
-	if text := helpText((&invocation{}).doctorCommand()); strings.Contains(text, "--setup-cmd") || !strings.Contains(strings.Join(strings.Fields(text), " "), "All flags of bringupd run are accepted") {
+	if text := helpText((&invocation{}).doctorCommand()); strings.Contains(text, "--setup-cmd") ||
+		!strings.Contains(strings.Join(strings.Fields(text), " "), "All flags of bringupd run are accepted") {
 		t.Errorf("the help is %s", text)
 	}
 }

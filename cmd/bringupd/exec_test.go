@@ -31,20 +31,25 @@ func TestExecConclude(t *testing.T) {
 		{"the highest of several, which is not the last", []exec.Result{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
 			"bringupd: n0: exit code 3\nbringupd: n1: exit code 7\nbringupd: n2: exit code 5\n"},
 		{"a node is lost", []exec.Result{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
-		{"the run was stopped, and the command with it", []exec.Result{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
+		{"the run was stopped, and the command with it", []exec.Result{node(0, 143)}, nil, 143,
+			"bringupd: n0: exit code 143\n"},
 		{"the run has ended, and one says nothing of it", []exec.Result{node(0, 1), silent}, exec.ErrRunOver, 76,
 			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended in the meantime\n"},
 		{"the run has ended before anybody began", nil, exec.ErrRunOver, 76,
-			"bringupd: cannot run the command: the run has ended in the meantime; check the run with bringupd status; its bringupd may also be older than exec\n"},
+			"bringupd: cannot run the command: the run has ended in the meantime; check the run " +
+				"with bringupd status; its bringupd may also be older than exec\n"},
 		{"nobody has looked at it", nil, exec.ErrNoAnswer, 76,
-			"bringupd: cannot run the command: the run's head does not respond; check the run with bringupd status; its bringupd may also be older than exec\n"},
+			"bringupd: cannot run the command: the run's head does not respond; check the run " +
+				"with bringupd status; its bringupd may also be older than exec\n"},
 		{"who reads has gone", []exec.Result{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			errs := open(t, filepath.Join(t.TempDir(), "err"))
 			e := &execCmd{invocation: &invocation{streams: config.Streams{Err: errs}}}
-			if err := e.reportAnswers(tc.nodes, tc.err); err != nil || e.exitCode != tc.code || content(t, errs.Name()) != tc.says {
-				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.exitCode, tc.code, err, content(t, errs.Name()))
+			if err := e.reportAnswers(tc.nodes, tc.err); err != nil || e.exitCode != tc.code ||
+				content(t, errs.Name()) != tc.says {
+				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.exitCode, tc.code, err,
+					content(t, errs.Name()))
 			}
 		})
 	}

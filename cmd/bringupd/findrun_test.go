@@ -42,8 +42,10 @@ func TestWhichRun(t *testing.T) {
 		{"its directory, within another", []string{"BRINGUPD_RUN_DIR=" + other}, []string{one}},
 		{"its log directory, within another", []string{"BRINGUPD_RUN_DIR=" + other}, []string{logs}},
 		{"within it", []string{"BRINGUPD_RUN_DIR=" + one}, nil},
-		{"within it, where a variable leads elsewhere", []string{"BRINGUPD_RUN_DIR=" + one, "BRINGUPD_LOG_DIR=" + filepath.Dir(other)}, nil},
-		{"a name beside that which it is in", []string{"BRINGUPD_RUN_DIR=" + filepath.Join(logs, "4710.0")}, []string{"4711.0"}},
+		{"within it, where a variable leads elsewhere",
+			[]string{"BRINGUPD_RUN_DIR=" + one, "BRINGUPD_LOG_DIR=" + filepath.Dir(other)}, nil},
+		{"a name beside that which it is in", []string{"BRINGUPD_RUN_DIR=" +
+			filepath.Join(logs, "4710.0")}, []string{"4711.0"}},
 		{"a name, by a variable", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.0"}},
 		{"a name, by a flag behind it", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"4711.0", "--log-dir", logs}},
 		{"a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711"}},
@@ -55,13 +57,16 @@ func TestWhichRun(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			touch(t, ".", "", "4711.0") // as Slurm's own output may be named
-			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"stop"}, {"why"}} {
+			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"},
+				{"logs"}, {"exec"}, {"stop"}, {"why"}} {
 				args := append(append([]string{}, by...), way.args...)
 				if by[0] == "exec" {
 					args = append(args, "--", "true")
 				}
-				if got := call(t, way.env, args...); !strings.Contains(got.out+got.err, one) || strings.Contains(got.out+got.err, other) {
-					t.Errorf("%v means something else: code %d\nstdout: %.300s\nstderr: %s", args, got.code, got.out, got.err)
+				if got := call(t, way.env, args...); !strings.Contains(got.out+got.err, one) ||
+					strings.Contains(got.out+got.err, other) {
+					t.Errorf("%v means something else: code %d\nstdout: %.300s\nstderr: %s", args,
+						got.code, got.out, got.err)
 				}
 			}
 		})
@@ -78,22 +83,28 @@ func TestListAndWait(t *testing.T) {
 	dir := endedRun(t, "4711.0")
 	env := []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(dir)}
 	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}} {
-		if got := call(t, env, args...); got.code != 0 || !strings.HasPrefix(got.out, "RUN ") || !strings.Contains(got.out, "\n4711.0  finished  2 ") {
+		if got := call(t, env, args...); got.code != 0 || !strings.HasPrefix(got.out, "RUN ") ||
+			!strings.Contains(got.out, "\n4711.0  finished  2 ") {
 			t.Errorf("%v ended with %d: %q, %q", args, got.code, got.out, got.err)
 		}
 	}
-	if got := call(t, env, "list", "--json"); got.code != 0 || !strings.Contains(got.out, `"run": "4711.0"`) || !strings.Contains(got.out, `"code": 0`) {
+	if got := call(t, env, "list", "--json"); got.code != 0 ||
+		!strings.Contains(got.out, `"run": "4711.0"`) || !strings.Contains(got.out, `"code": 0`) {
 		t.Errorf("as JSON: %d: %q, %q", got.code, got.out, got.err)
 	}
-	if got := call(t, nil, "list", t.TempDir()); got.code != 0 || got.out != "" || !strings.Contains(got.err, "there are no runs in ") {
+	if got := call(t, nil, "list", t.TempDir()); got.code != 0 || got.out != "" ||
+		!strings.Contains(got.err, "there are no runs in ") {
 		t.Errorf("an empty directory: %d: %q, %q", got.code, got.out, got.err)
 	}
-	refused(t, call(t, nil, "list", filepath.Join(dir, "none")), 64, "cannot find a run in "+filepath.Join(dir, "none")+": it does not exist")
+	refused(t, call(t, nil, "list", filepath.Join(dir, "none")), 64,
+		"cannot find a run in "+filepath.Join(dir, "none")+": it does not exist")
 	refused(t, call(t, nil, "list", "a", "b"), 64, "2 directories")
-	if got := call(t, env, "wait", "4711"); got.code != 0 || got.out != "" || !strings.Contains(got.err, "run 4711.0: code 0") {
+	if got := call(t, env, "wait", "4711"); got.code != 0 || got.out != "" ||
+		!strings.Contains(got.err, "run 4711.0: code 0") {
 		t.Errorf("the wait: %d: %q, %q", got.code, got.out, got.err)
 	}
-	if got := call(t, env, "wait", "4712", "--for=up", "--timeout=1100ms"); got.code != 124 || !strings.Contains(got.err, "waiting for run 4712 in ") {
+	if got := call(t, env, "wait", "4712", "--for=up", "--timeout=1100ms"); got.code != 124 ||
+		!strings.Contains(got.err, "waiting for run 4712 in ") {
 		t.Errorf("the wait for another: %d: %q, %q", got.code, got.out, got.err)
 	}
 }
@@ -105,7 +116,9 @@ func TestNodeOrRun(t *testing.T) {
 	}
 	dir := endedRun(t, "4711.0")
 	for node, host := range []string{"n0", "0"} {
-		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: node, Host: host}})
+		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, record.StateJoined),
+			&record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0",
+				NodeIndex: node, Host: host}})
 		writeFile(t, filepath.Join(dir, signal.LogsDir, signal.LogName("worker", node, 2)), "worker "+host+"\n")
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
@@ -132,15 +145,18 @@ func TestNodeOrRun(t *testing.T) {
 			if err := os.Mkdir("n0", 0o700); err != nil { // not a run
 				t.Fatal(err)
 			}
-			if got := call(t, []string{logs}, append([]string{"logs"}, strings.Fields(tc.args)...)...); got.code != 0 || !strings.Contains(got.out, tc.want) {
+			if got := call(t, []string{logs}, append([]string{"logs"},
+				strings.Fields(tc.args)...)...); got.code != 0 || !strings.Contains(got.out, tc.want) {
 				t.Errorf("code %d, want %q\nstdout: %s\nstderr: %s", got.code, tc.want, got.out, got.err)
 			}
 		})
 	}
 	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a number of 0 to 1")
 	refused(t, call(t, []string{logs}, "logs", "2"), 64, `no node "2"`, "a number of 0 to 1")
-	for _, args := range [][]string{{"status", "4"}, {"report", "4"}, {"logs", "driver", "4"}, {"exec", "4", "--", "true"}, {"stop", "4"}, {"why", "4"}} {
-		refused(t, call(t, []string{logs}, args...), 64, "cannot find run 4 in "+filepath.Dir(dir)+": the newest runs there are 4711.0: give ")
+	for _, args := range [][]string{{"status", "4"}, {"report", "4"}, {"logs", "driver", "4"},
+		{"exec", "4", "--", "true"}, {"stop", "4"}, {"why", "4"}} {
+		refused(t, call(t, []string{logs}, args...), 64,
+			"cannot find run 4 in "+filepath.Dir(dir)+": the newest runs there are 4711.0: give ")
 	}
 	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find run b in ")
 	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find run n7 in ")

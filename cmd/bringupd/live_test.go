@@ -21,12 +21,13 @@ import (
 // in which the host and the job of a record are quoted and contain no terminal control sequences.
 func TestShellCommand(t *testing.T) {
 	for by, want := range map[string]string{
-		"slurm": `srun --overlap --jobid=$'$(touch x)\x1b[2J' --nodelist=node0000 --nodes=1 --ntasks=1 --export=ALL --pty bash`,
+		"slurm": `srun --overlap --jobid=$'$(touch x)\x1b[2J' --nodelist=node0000 --nodes=1 --ntasks=1`,
 		"hosts": "ssh -- node0000", "local": "",
 	} {
 		dir := runDir(t, 2, -1)
 		put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-			Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2,
+			Header: record.Header{Version: record.FormatVersion, Nonce: "n0",
+				WrittenAt: time.Now()}, Run: "4711.0", Size: 2,
 			Launch: record.Launch{Launcher: by, LaunchID: "$(touch x)\x1b[2J"},
 		})
 		got := call(t, nil, "status", dir)
@@ -77,7 +78,9 @@ func TestLogsRaw(t *testing.T) {
 				t.Fatal(err)
 			}
 			shown, _ := io.ReadAll(master) // ends with an error, because the other end is closed
-			if code != 0 || !strings.Contains(string(shown), "gone") || strings.Contains(string(shown), "\x1b[2J") != tc.raw || strings.Contains(string(shown), "\a") != tc.raw {
+			if code != 0 || !strings.Contains(string(shown), "gone") ||
+				strings.Contains(string(shown), "\x1b[2J") != tc.raw ||
+				strings.Contains(string(shown), "\a") != tc.raw {
 				t.Errorf("with %v it ended with %d, and shows %q", tc.flags, code, shown)
 			}
 		})
@@ -94,7 +97,8 @@ func TestLogsOfSilentDriver(t *testing.T) {
 		says       string
 	}{
 		{"a driver", "driver", &record.Plan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
-		{"ranks", "ranks", &record.Plan{Driver: "train.py", HasRanks: true}, 0, "the ranks of run 17.0 printed nothing"},
+		{"ranks", "ranks", &record.Plan{Driver: "train.py", HasRanks: true}, 0,
+			"the ranks of run 17.0 printed nothing"},
 		{"no driver", "driver", &record.Plan{}, 1, "cannot print that log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,7 +109,8 @@ func TestLogsOfSilentDriver(t *testing.T) {
 			}
 			got := call(t, nil, "logs", tc.word, dir.Path())
 			if got.code != tc.code || got.out != "" || !strings.Contains(got.err, tc.says) {
-				t.Errorf("it ended with %d, printed %q and said %q; want %d and %q", got.code, got.out, got.err, tc.code, tc.says)
+				t.Errorf("it ended with %d, printed %q and said %q; want %d and %q", got.code,
+					got.out, got.err, tc.code, tc.says)
 			}
 		})
 	}

@@ -54,7 +54,8 @@ func call(t *testing.T, env []string, args ...string) said {
 		t.Setenv(name, value)
 	}
 	dir := t.TempDir()
-	files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")),
+		Err: open(t, filepath.Join(dir, "err"))}
 	code := runMain(append([]string{"bringupd"}, args...), make(chan os.Signal), files)
 	return said{code: code, out: content(t, files.Out.Name()), err: content(t, files.Err.Name())}
 }

@@ -50,12 +50,15 @@ func TestOtherVersion(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.out), &status); err != nil {
 				t.Fatal(err)
 			}
-			if got.code != timeline.ExitFailed || !status.OtherVersion || status.State != timeline.StateFailed || status.Nodes != 2 ||
-				status.End == nil || status.End.Code != 3 || status.ToGate == 0 || len(status.Steps) > 0 || len(status.Abnormal) > 0 ||
+			if got.code != timeline.ExitFailed || !status.OtherVersion ||
+				status.State != timeline.StateFailed || status.Nodes != 2 ||
+				status.End == nil || status.End.Code != 3 || status.ToGate == 0 ||
+				len(status.Steps) > 0 || len(status.Abnormal) > 0 ||
 				len(status.Problems) != 1 || !strings.Contains(status.Problems[0], reason) {
 				t.Errorf("the status is %d, %+v", got.code, status)
 			}
-			if got := call(t, nil, "status", dir); got.code != timeline.ExitFailed || strings.Count(got.out, reason) != 1 || strings.Contains(got.out, "  nodes") {
+			if got := call(t, nil, "status", dir); got.code != timeline.ExitFailed ||
+				strings.Count(got.out, reason) != 1 || strings.Contains(got.out, "  nodes") {
 				t.Errorf("the status is %d, %s", got.code, got.out)
 			}
 			var list runs.List
@@ -63,19 +66,24 @@ func TestOtherVersion(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.out), &list); err != nil {
 				t.Fatal(err)
 			}
-			if len(list.Runs) != 1 || list.Runs[0].Code == nil || *list.Runs[0].Code != 3 || !strings.Contains(list.Runs[0].Problem, reason) {
+			if len(list.Runs) != 1 || list.Runs[0].Code == nil || *list.Runs[0].Code != 3 ||
+				!strings.Contains(list.Runs[0].Problem, reason) {
 				t.Errorf("the list is %+v", list.Runs)
 			}
-			if got := call(t, nil, "report", "--format=json", dir); got.code != 0 || strings.Count(got.out, reason) != 1 ||
-				!strings.Contains(got.out, `"code": 3,`) || !strings.Contains(got.out, `"node": null`) || strings.Contains(got.out, "not opened") {
+			if got := call(t, nil, "report", "--format=json", dir); got.code != 0 ||
+				strings.Count(got.out, reason) != 1 ||
+				!strings.Contains(got.out, `"code": 3,`) ||
+				!strings.Contains(got.out, `"node": null`) || strings.Contains(got.out, "not opened") {
 				t.Errorf("the report is %d, %s, %s", got.code, got.out, got.err)
 			}
 			for _, goal := range []string{"up", "end"} {
-				if got := call(t, nil, "wait", "--for="+goal, dir); got.code != 3 || strings.Count(got.err, reason) != 1 {
+				if got := call(t, nil, "wait", "--for="+goal, dir); got.code != 3 ||
+					strings.Count(got.err, reason) != 1 {
 					t.Errorf("the wait for %s is %d, %s", goal, got.code, got.err)
 				}
 			}
-			for _, args := range [][]string{{"roles", dir}, {"why", dir}, {"logs", "driver", dir}, {"stop", dir}, {"exec", dir, "--", "true"}} {
+			for _, args := range [][]string{{"roles", dir}, {"why", dir}, {"logs", "driver", dir},
+				{"stop", dir}, {"exec", dir, "--", "true"}} {
 				refused(t, call(t, nil, args...), 64, reason)
 			}
 		})

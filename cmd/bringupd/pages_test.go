@@ -46,8 +46,10 @@ func TestREADME(t *testing.T) {
 func codeTable() string {
 	var b strings.Builder
 	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
-	b.WriteString("| the driver's own | `" + health.DriverOutcomeName + "` | the driver ran and ended; 128+n if signal n ended it | your call |\n")
-	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.RankOutcome.Name, health.RankOutcome.Meaning, health.RankOutcome.Requeue)
+	b.WriteString("| the driver's own | `" + health.DriverOutcomeName +
+		"` | the driver ran and ended; 128+n if signal n ended it | your call |\n")
+	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.RankOutcome.Name,
+		health.RankOutcome.Meaning, health.RankOutcome.Requeue)
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Name, o.Meaning, o.Requeue)
 	}
@@ -97,7 +99,8 @@ func TestSecurityRows(t *testing.T) {
 	there := make(map[string]bool)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
-			for _, match := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(contents(t, path), -1) {
+			declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+			for _, match := range declaration.FindAllStringSubmatch(contents(t, path), -1) {
 				there[match[1]] = true
 			}
 		}
@@ -151,16 +154,24 @@ func anchors(text string) (all []string) {
 // another known one.
 func TestFlagsInPages(t *testing.T) {
 	// Slurm's flags.
-	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " +
-		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
-		"ntasks cpu-bind gpu-bind mem-bind membind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
-		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
+	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal " +
+		"requeue no-requeue open-mode nodes exclude " +
+		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time " +
+		"output job-name exclusive gpus-per-node mpi " +
+		"ntasks cpu-bind gpu-bind mem-bind membind gpus-per-task ntasks-per-gpu network " +
+		"unbuffered error label distribution " +
+		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter " +
+		"container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers' flags
-		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
+		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait " +
+		"num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources " +
+		"least shm-size version " +
 		// torchrun's, some of them with underscores, and torchfrtrace's
-		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port node-rank standalone max-restarts no-python redirects tee local-ranks-filter prefix " +
+		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port " +
+		"node-rank standalone max-restarts no-python redirects tee local-ranks-filter prefix " +
 		"np rank-by report-bindings host mca tag-output output-filename " + // mpirun's
-		"address min-nodes labels dashboard-port node-manager-port min-worker-port export cpus-per-task " + // Ray's, and more of Slurm's
+		// Ray's, and more of Slurm's
+		"address min-nodes labels dashboard-port node-manager-port min-worker-port export cpus-per-task " +
 		"base ip-address epochs " + // of other programs
 		"op-latency trace dir fences " + // of test/cmd/simulate
 		"port data-parallel-rank data-parallel-size data-parallel-address data-parallel-rpc-port " + // vLLM's
@@ -176,9 +187,11 @@ func TestFlagsInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../../README.md", "../../docs/dask.md", "../../docs/deaths.md", "../../docs/doctor.md",
+	for _, page := range append(pages, "../../README.md", "../../docs/dask.md",
+		"../../docs/deaths.md", "../../docs/doctor.md",
 		"topics/env", "topics/probes", "topics/ray") {
-		for _, match := range regexp.MustCompile(`(?:^|[^-\w])--([a-z][-a-z0-9]*)`).FindAllStringSubmatch(contents(t, page), -1) {
+		flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][-a-z0-9]*)`)
+		for _, match := range flag.FindAllStringSubmatch(contents(t, page), -1) {
 			if !slices.Contains(known, match[1]) {
 				t.Errorf("%s names --%s, which nobody has", page, match[1])
 			}

@@ -12,7 +12,8 @@ import (
 // TestReadPipes verifies that a pipe that the user names is read to its end, and that a signal ends
 // the wait for it.
 func TestReadPipes(t *testing.T) {
-	for _, args := range [][]string{{"hosts", "--dry-run", "--hostfile=PIPE"}, {"check", "--config=PIPE"}, {"run", "--config=PIPE"}} {
+	for _, args := range [][]string{{"hosts", "--dry-run", "--hostfile=PIPE"},
+		{"check", "--config=PIPE"}, {"run", "--config=PIPE"}} {
 		t.Run(args[0], func(t *testing.T) {
 			pipe := filepath.Join(t.TempDir(), "pipe")
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -35,7 +36,8 @@ func TestReadPipes(t *testing.T) {
 			if err := command.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			if _ = command.Wait(); command.ProcessState.ExitCode() != 143 || said.String() != "bringupd: ended by SIGTERM\n" {
+			if _ = command.Wait(); command.ProcessState.ExitCode() != 143 ||
+				said.String() != "bringupd: ended by SIGTERM\n" {
 				t.Errorf("it ended with %v and said %q", command.ProcessState, said.String())
 			}
 		})

@@ -15,7 +15,8 @@ import (
 func TestDryRunOfWrongLaunch(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := call(t, nil, "--dry-run", "--setup-cmd=x")
-	if got.code != 65 || !strings.Contains(got.out, "setup-cmd: x") || !strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
+	if got.code != 65 || !strings.Contains(got.out, "setup-cmd: x") ||
+		!strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
 		t.Errorf("code %d, stdout %s, stderr %s", got.code, got.out, got.err)
 	}
 	untouched(t)
@@ -32,13 +33,15 @@ func TestDryRunPrintsOnce(t *testing.T) {
 	}{
 		{"a plan", []string{"SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)"}, nil, 0},
 		{"a wrong launch", []string{"SLURM_NTASKS=4", "SLURM_STEP_TASKS_PER_NODE=2(x2)"}, nil, 65},
-		{"a wrong flag", []string{"SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)"}, []string{"--max-requeues=1"}, 64},
+		{"a wrong flag", []string{"SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)"},
+			[]string{"--max-requeues=1"}, 64},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			for node := range 2 {
 				env := append([]string{
-					"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NNODES=2", "SLURM_STEP_NODELIST=n[1-2]", "SLURM_LOCALID=0",
+					"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NNODES=2",
+					"SLURM_STEP_NODELIST=n[1-2]", "SLURM_LOCALID=0",
 					fmt.Sprintf("SLURM_PROCID=%d", node), fmt.Sprintf("SLURMD_NODENAME=n%d", node+1),
 				}, tc.env...)
 				got := call(t, env, slices.Concat([]string{"--dry-run"}, tc.args, []string{"--", "true"})...)
@@ -58,16 +61,22 @@ func TestDryRunPrintsOnce(t *testing.T) {
 // TestDryRunRoundTrip verifies that the output of --dry-run, passed as --config, yields the same
 // output.
 func TestDryRunRoundTrip(t *testing.T) {
-	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=--b", "--ray-head-args=: #",
-		"--setup-cmd=a\nb # c", "--interface=yes", "--sandbox-cmd=null", "--sandbox-ready=exec:true", "--sandbox-require=2",
-		"--gpus-per-node=0", "--check=*=warn", "--check=gpu.[a-c]*=off", "--active-check=a: b # c", "--active-check=\"x\"", "--gpu-check=off", "--peer-timeout=90s", "--", "sh", "-c", "echo 'a'\n", "-1", "")...)
+	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}",
+		"--ray-head-args=--b", "--ray-head-args=: #",
+		"--setup-cmd=a\nb # c", "--interface=yes", "--sandbox-cmd=null",
+		"--sandbox-ready=exec:true", "--sandbox-require=2",
+		"--gpus-per-node=0", "--check=*=warn", "--check=gpu.[a-c]*=off", "--active-check=a: b # c",
+		"--active-check=\"x\"", "--gpu-check=off", "--peer-timeout=90s", "--", "sh", "-c",
+		"echo 'a'\n", "-1", "")...)
 	values, origins := printed(t, first)
-	if values["setup-cmd"] != "a\nb # c" || origins["setup-cmd"] != "--setup-cmd" || values["interface"] != "yes" || values["peer-timeout"] != "1m30s" {
+	if values["setup-cmd"] != "a\nb # c" || origins["setup-cmd"] != "--setup-cmd" ||
+		values["interface"] != "yes" || values["peer-timeout"] != "1m30s" {
 		t.Errorf("the configuration is\n%s", first.out)
 	}
 	for _, args := range [][]string{dry(), {"local", "--dry-run", "--", "true"}} {
 		defaults := call(t, nil, args...)
-		printed(t, call(t, nil, append([]string{args[0], "--config=" + file(t, "job.yaml", defaults.out)}, args[1:]...)...))
+		printed(t, call(t, nil, append([]string{args[0], "--config=" +
+			file(t, "job.yaml", defaults.out)}, args[1:]...)...))
 	}
 	again, _ := printed(t, call(t, nil, dry("--config="+file(t, "job.yaml", first.out))...))
 	if !reflect.DeepEqual(values, again) {
@@ -76,9 +85,12 @@ func TestDryRunRoundTrip(t *testing.T) {
 }
 
 func TestDryRunHidesSecrets(t *testing.T) {
-	got := call(t, nil, "local", "--dry-run", "--setup-cmd=export HF_TOKEN=hidden1 API_KEY='hid den2'; login --password hidden3",
-		"--head-cmd=DB_SECRET=\"hid den4\" ./serve", "--sandbox-cmd=box http://user:hidden5@host/", "--sandbox-ready=exec:probe --token=hidden6",
-		"--", "env", "WANDB_API_KEY=hid den7", "train", "--api-key", "hid den8", "--api-key=hid den9", "--lr=0.1", "sh", "-c", "X_TOKEN=hidden0 y")
+	got := call(t, nil, "local", "--dry-run", "--setup-cmd=export HF_TOKEN=hidden1 API_KEY='hid "+
+		"den2'; login --password hidden3",
+		"--head-cmd=DB_SECRET=\"hid den4\" ./serve", "--sandbox-cmd=box http://user:hidden5@host/",
+		"--sandbox-ready=exec:probe --token=hidden6",
+		"--", "env", "WANDB_API_KEY=hid den7", "train", "--api-key", "hid den8",
+		"--api-key=hid den9", "--lr=0.1", "sh", "-c", "X_TOKEN=hidden0 y")
 	printed(t, got)
 	if strings.Contains(got.out, "hid") {
 		t.Errorf("a secret is shown:\n%s", got.out)
@@ -95,17 +107,22 @@ func TestDryRunHidesSecrets(t *testing.T) {
 func TestRunRecordsItsCommand(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
-	daemon := program(t, "--role=auto", "--log-dir=logs", "--gpu-check=off", "--setup-cmd=export HF_TOKEN=hidden1", "--driver-grace=10s", "--peer-timeout=20s",
-		"--check=host.*=off", "--check=net.*=warn", "--ranks-per-node=1", "--pmix=off", "--env=PLAIN=hidden2", "--verbose",
+	daemon := program(t, "--role=auto", "--log-dir=logs", "--gpu-check=off",
+		"--setup-cmd=export HF_TOKEN=hidden1", "--driver-grace=10s", "--peer-timeout=20s",
+		"--check=host.*=off", "--check=net.*=warn", "--ranks-per-node=1", "--pmix=off",
+		"--env=PLAIN=hidden2", "--verbose",
 		"--", "sh", "-c", "exit 0", "--lr=0.1", "--api-key=hidden3", "--token", "hidden4")
-	daemon.Env = append(daemon.Env, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_NTASKS=1", "SLURM_NNODES=1", "SLURM_PROCID=0", "SLURM_LOCALID=0",
-		"SLURM_STEP_NODELIST=node0000", "SLURMD_NODENAME=node0000", "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_JOB_NAME=train-7b")
+	daemon.Env = append(daemon.Env, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_NTASKS=1",
+		"SLURM_NNODES=1", "SLURM_PROCID=0", "SLURM_LOCALID=0",
+		"SLURM_STEP_NODELIST=node0000", "SLURMD_NODENAME=node0000", "SLURM_STEP_TASKS_PER_NODE=1",
+		"SLURM_JOB_NAME=train-7b")
 	if out, err := daemon.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	const (
 		command = `sh -c 'exit 0' --lr=0.1 '--api-key=…' --token '…'`
-		flags   = `--ranks-per-node=1 --log-dir=logs --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off '--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s '--setup-cmd=export HF_TOKEN=…'`
+		flags   = `--ranks-per-node=1 --log-dir=logs --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off ` +
+			`'--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s '--setup-cmd=export HF_TOKEN=…'`
 	)
 	status := call(t, nil, "status", "logs")
 	if want := "\n  job: train-7b: bringupd " + flags + " -- " + command + "\n"; !strings.Contains(status.out, want) {
@@ -117,7 +134,8 @@ func TestRunRecordsItsCommand(t *testing.T) {
 			t.Errorf("the report lacks %s: %s", want, report.out)
 		}
 	}
-	all := report.out + status.out + call(t, nil, "status", "--json", "logs").out + contents(t, "logs/4711.0/control/job")
+	all := report.out + status.out + call(t, nil, "status", "--json", "logs").out +
+		contents(t, "logs/4711.0/control/job")
 	if strings.Contains(all, "hidden") {
 		t.Errorf("a secret is shown: %s", all)
 	}
@@ -200,7 +218,8 @@ func TestHelpFitsTerminal(t *testing.T) {
 
 // TestTopics verifies that the variables and probes in the topics are documented.
 func TestTopics(t *testing.T) {
-	docs := contents(t, "../../docs/environment.md") + contents(t, "../../docs/ranks.md") + contents(t, "../../docs/services.md")
+	docs := contents(t, "../../docs/environment.md") + contents(t, "../../docs/ranks.md") +
+		contents(t, "../../docs/services.md")
 	for topic, pattern := range map[string]string{"env": `\b[A-Z][A-Z_]+_[A-Z_]+\b`, "probes": `(?m)^  ([a-z]+:\S*)`} {
 		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(contents(t, "topics/"+topic), -1) {
 			name := match[len(match)-1]

@@ -181,10 +181,13 @@ func TestRefusesLaunch(t *testing.T) {
 		says []string
 	}{
 		{"no launcher", nil, nil, []string{"not under srun", "bringupd local"}},
-		{"batch shell", but("SLURM_STEP_ID="), nil, []string{"cannot start in the batch shell of job 7", "srun --nodes=2 --ntasks=2"}},
-		{"tasks and nodes differ", but("SLURM_NTASKS=4"), nil, []string{"cannot run 4 daemons on 2 nodes", "start it with: srun"}},
+		{"batch shell", but("SLURM_STEP_ID="), nil,
+			[]string{"cannot start in the batch shell of job 7", "srun --nodes=2 --ntasks=2"}},
+		{"tasks and nodes differ", but("SLURM_NTASKS=4"), nil,
+			[]string{"cannot run 4 daemons on 2 nodes", "start it with: srun"}},
 		{"two daemons on a node", but("SLURM_LOCALID=1"), nil, []string{"cannot run two daemons on one node"}},
-		{"two tasks a node", but("SLURM_NTASKS=4", "SLURM_TASKS_PER_NODE=2(x2)"), nil, []string{"cannot run 2 daemons on one node"}},
+		{"two tasks a node", but("SLURM_NTASKS=4", "SLURM_TASKS_PER_NODE=2(x2)"), nil,
+			[]string{"cannot run 2 daemons on one node"}},
 		{"no rank", but("SLURM_PROCID="), nil, []string{"SLURM_PROCID is not set"}},
 		{"rank beyond the step", but("SLURM_PROCID=2"), nil, []string{"the rank is 2 of 2"}},
 		{"malformed node list", but("SLURM_STEP_NODELIST=n[1-"), nil, []string{"SLURM_STEP_NODELIST", "n[1-"}},
@@ -192,11 +195,14 @@ func TestRefusesLaunch(t *testing.T) {
 		{"rank beyond the nodes", nil, []string{"--rank=2", "--nnodes=2", "--job-id=x"}, []string{"the rank is 2"}},
 		{"rank alone", nil, []string{"--rank=1"}, []string{"--rank is given, and --nnodes is not"}},
 		{"nodes alone", nil, []string{"--nnodes=2"}, []string{"--nnodes is given, and --rank is not"}},
-		{"more nodes than tasks", step, []string{"--nnodes=3"}, []string{"cannot gather 3 nodes (--nnodes): the launch has 2 daemons", "srun --nodes=3"}},
+		{"more nodes than tasks", step, []string{"--nnodes=3"},
+			[]string{"cannot gather 3 nodes (--nnodes): the launch has 2 daemons", "srun --nodes=3"}},
 		{"at least more nodes than tasks", step, []string{"--nnodes=3:4"}, []string{"cannot gather 3 nodes"}},
-		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--", "true"}, []string{"cannot gather 3 nodes", "(bringupd local --nodes=3)"}},
+		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--",
+			"true"}, []string{"cannot gather 3 nodes", "(bringupd local --nodes=3)"}},
 		{"no name", nil, []string{"--rank=1", "--nnodes=2"}, []string{"cannot name the run", "--job-id=NAME"}},
-		{"local inside itself", []string{"BRINGUPD_RUN=x"}, []string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
+		{"local inside itself", []string{"BRINGUPD_RUN=x"},
+			[]string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -35,7 +35,8 @@ func TestReportWritesAPage(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			got := call(t, nil, append([]string{"report"}, tc.args...)...)
-			if got.code != 0 || got.out != "" || !strings.HasPrefix(got.err, "bringupd: Failed: ") || !strings.Contains(got.err, tc.file) {
+			if got.code != 0 || got.out != "" ||
+				!strings.HasPrefix(got.err, "bringupd: Failed: ") || !strings.Contains(got.err, tc.file) {
 				t.Errorf("got %d, %q, %q", got.code, got.out, got.err)
 			}
 			page, err := os.ReadFile(tc.file)
@@ -61,7 +62,8 @@ func TestReportInOtherFormats(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			got := call(t, nil, append([]string{"report", dir}, tc.args...)...)
-			if got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, tc.begins) || !strings.Contains(got.out, tc.has) {
+			if got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, tc.begins) ||
+				!strings.Contains(got.out, tc.has) {
 				t.Errorf("got %d, %.300q, %q", got.code, got.out, got.err)
 			}
 			if tc.begins[0] == '{' && !json.Valid([]byte(got.out)) {

@@ -8,8 +8,13 @@ import (
 
 func TestRoles(t *testing.T) {
 	t.Chdir(t.TempDir())
-	const text = "log-dir: /tmp\nroles:\n- {name: judge, nodes: 2, command: serve}\n- {name: trainer, nodes: rest, ranks-per-node: gpu, primary: true, command: train}\n"
-	for name, content := range map[string]string{"job.yaml": text, "wrong.yaml": "log-dri: /tmp\nroles:\n- {name: a, nodes: 1, command: c}\n", "two.yaml": "spares: x\nroles:\n- {name: a, nodes: 1, command: c, gpu: 2}\n- {name: b}\n", "setting.yaml": "join-timeout: 5\nroles:\n- {name: a, nodes: 1, command: c}\n", "none-given.yaml": "# nothing\n"} {
+	const text = "log-dir: /tmp\nroles:\n- {name: judge, nodes: 2, command: serve}\n- {name: " +
+		"trainer, nodes: rest, ranks-per-node: gpu, primary: true, command: train}\n"
+	for name, content := range map[string]string{"job.yaml": text,
+		"wrong.yaml": "log-dri: /tmp\nroles:\n- {name: a, nodes: 1, command: c}\n",
+		"two.yaml": "spares: x\nroles:\n- {name: a, nodes: 1, command: c, gpu: 2}\n- {name: " +
+			"b}\n", "setting.yaml": "join-timeout: 5\nroles:\n- {name: a, nodes: 1, " +
+			"command: c}\n", "none-given.yaml": "# nothing\n"} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -19,9 +24,12 @@ func TestRoles(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"the placement", []string{"--dry-run", "job.yaml", "--nodes=4", "--gpus-per-node=2"}, []string{"judge    1         n1    1          0-1          http auto\n", "start: judge → trainer\n"}},
-		{"a script", []string{"--sbatch=job.yaml", "--nodes=4"}, []string{"#!/bin/bash\n#SBATCH --job-name=job\n", "#SBATCH --nodes=4\n", "bringupd --config=\"$roles\""}},
-		{"a failure", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=judge.1"}, []string{"judge.1 on n1: a process fails.\n", "The run ends with the code 77.\n"}},
+		{"the placement", []string{"--dry-run", "job.yaml", "--nodes=4", "--gpus-per-node=2"},
+			[]string{"judge    1         n1    1          0-1          http auto\n", "start: judge → trainer\n"}},
+		{"a script", []string{"--sbatch=job.yaml", "--nodes=4"},
+			[]string{"#!/bin/bash\n#SBATCH --job-name=job\n", "#SBATCH --nodes=4\n", "bringupd --config=\"$roles\""}},
+		{"a failure", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2",
+			"--fail=judge.1"}, []string{"judge.1 on n1: a process fails.\n", "The run ends with the code 77.\n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := call(t, nil, append([]string{"roles"}, tc.args...)...)

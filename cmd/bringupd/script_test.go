@@ -14,12 +14,15 @@ func TestScript(t *testing.T) {
 			t.Errorf("code %d: the list lacks %s: %s", list.code, script.Name, list.out)
 		}
 	}
-	for name, path := range map[string]string{"ray": "slurm/ray.sbatch", "torch": "slurm/ranks.sbatch", "mpi": "slurm/ranks.sbatch", "kubernetes": "kubernetes/job.yaml"} {
-		if got := call(t, nil, "script", name); got.code != 0 || got.err != "" || got.out != contents(t, "../../deploy/"+path) {
+	for name, path := range map[string]string{"ray": "slurm/ray.sbatch",
+		"torch": "slurm/ranks.sbatch", "mpi": "slurm/ranks.sbatch", "kubernetes": "kubernetes/job.yaml"} {
+		if got := call(t, nil, "script", name); got.code != 0 || got.err != "" ||
+			got.out != contents(t, "../../deploy/"+path) {
 			t.Errorf("%s: code %d: %s%s", name, got.code, got.out, got.err)
 		}
 	}
-	refused(t, call(t, nil, "script", "rai"), 64, `cannot print the script "rai": give one of ray, torch, mpi, `, "did you mean ray?")
+	refused(t, call(t, nil, "script", "rai"), 64,
+		`cannot print the script "rai": give one of ray, torch, mpi, `, "did you mean ray?")
 	refused(t, call(t, nil, "script", "ray", "dask"), 64, "cannot print a script: give one of ray")
 	refused(t, call(t, nil, "script", "--ray"), 64, "cannot use --ray")
 }

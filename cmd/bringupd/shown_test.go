@@ -23,7 +23,8 @@ func TestRefusalAsJSON(t *testing.T) {
 				Level, Daemon, Msg string
 				Code               int
 			}
-			if err := json.Unmarshal([]byte(got.err), &line); err != nil || line.Level != "error" || line.Daemon != "bringupd" ||
+			if err := json.Unmarshal([]byte(got.err), &line); err != nil || line.Level != "error" ||
+				line.Daemon != "bringupd" ||
 				!strings.HasPrefix(line.Msg, "cannot ") || line.Code != tc.code || got.code != tc.code {
 				t.Errorf("got %+v: %v", got, err)
 			}

@@ -49,8 +49,10 @@ func TestPrecedence(t *testing.T) {
 		"peer-timeout": {
 			{"default", "", nil, nil, "10s", "default"},
 			{"variable over file", text, []string{"BRINGUPD_PEER_TIMEOUT=4s"}, nil, "4s", "BRINGUPD_PEER_TIMEOUT"},
-			{"flag over all", text, []string{"BRINGUPD_PEER_TIMEOUT=4s"}, []string{"--peer-timeout=5s"}, "5s", "--peer-timeout"},
-			{"an outranked variable may be wrong", "", []string{"BRINGUPD_PEER_TIMEOUT=x"}, []string{"--peer-timeout=5s"},
+			{"flag over all", text, []string{"BRINGUPD_PEER_TIMEOUT=4s"},
+				[]string{"--peer-timeout=5s"}, "5s", "--peer-timeout"},
+			{"an outranked variable may be wrong", "", []string{"BRINGUPD_PEER_TIMEOUT=x"},
+				[]string{"--peer-timeout=5s"},
 				"5s", "--peer-timeout"},
 		},
 		"setup-cmd": {
@@ -84,13 +86,15 @@ func TestPrecedence(t *testing.T) {
 		"gpu-check": {{"a word that YAML takes for false", text, nil, nil, "off", "job.yaml:10"}},
 		"framework": {
 			{"another framework's variable", "", []string{"BRINGUPD_RAY_HEAD_ARGS=--a"}, nil, "none", "default"},
-			{"variables of a parent's daemon", "", []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8"}, nil, "none", "default"},
+			{"variables of a parent's daemon", "", []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8"},
+				nil, "none", "default"},
 			{"comments only", "# nothing\n", nil, nil, "none", "default"},
 			{"a key without a value", "framework:\n", nil, nil, "none", "default"},
 		},
 		"gpus-per-node": {{"a number", "gpus-per-node: 8\n", nil, nil, 8, "job.yaml:1"}},
-		"worker-cmd":    {{"an alias", "head-cmd: &serve ./serve\nworker-cmd: *serve\n", nil, nil, "./serve", "job.yaml:2"}},
-		"driver":        {{"driver", "driver: [sleep, 5]\n", nil, nil, []any{"sleep", "5"}, ""}},
+		"worker-cmd": {{"an alias", "head-cmd: &serve ./serve\nworker-cmd: *serve\n", nil, nil,
+			"./serve", "job.yaml:2"}},
+		"driver": {{"driver", "driver: [sleep, 5]\n", nil, nil, []any{"sleep", "5"}, ""}},
 	} {
 		for _, tc := range all {
 			t.Run(key+" "+tc.name, func(t *testing.T) {
@@ -110,7 +114,8 @@ func TestPrecedence(t *testing.T) {
 // TestOnThisRankAlone verifies that variables that identify one node are not used if they are
 // inherited: a daemon's own children have them, or the shell that started all daemons.
 func TestOnThisRankAlone(t *testing.T) {
-	env := []string{"BRINGUPD_RANK=0", "BRINGUPD_NNODES=1", "BRINGUPD_LAUNCHED_LOCALLY=1", "BRINGUPD_LAUNCHED_OF=1", "BRINGUPD_JOB_ID=x"}
+	env := []string{"BRINGUPD_RANK=0", "BRINGUPD_NNODES=1", "BRINGUPD_LAUNCHED_LOCALLY=1",
+		"BRINGUPD_LAUNCHED_OF=1", "BRINGUPD_JOB_ID=x"}
 	got := call(t, env, "--dry-run", "--gpu-check=off", "--log-dir=/logs")
 	if got.code != 65 || !strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
 		t.Errorf("it is node 0: code %d\n%s%s", got.code, got.out, got.err)

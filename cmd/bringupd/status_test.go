@@ -32,11 +32,13 @@ func runDir(t testing.TB, size, late int) string {
 	}
 	began := time.Now().Add(-5 * time.Second)
 	header := func(node int) record.Header {
-		return record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: node, Host: fmt.Sprintf("node%04d", node), WrittenAt: began}
+		return record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: node,
+			Host: fmt.Sprintf("node%04d", node), WrittenAt: began}
 	}
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
 		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
-		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "check", "head", "workers", "driver"}, NodesNeeded: size,
+		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "check", "head",
+			"workers", "driver"}, NodesNeeded: size,
 			PhaseTimeouts: map[record.Phase]time.Duration{"join": 2 * time.Minute}},
 	})
 	put(t, dir, signal.ControlDir, signal.NameHead, &record.Head{Header: header(0)})
@@ -46,16 +48,19 @@ func runDir(t testing.TB, size, late int) string {
 		if node == late {
 			continue
 		}
-		put(t, dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined), &record.Joined{Header: header(node)})
+		put(t, dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined),
+			&record.Joined{Header: header(node)})
 		put(t, dir, signal.NodesDir, signal.CheckedName(node, size, 4), &record.Checked{Header: header(node)})
 		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, record.StateServiceUp))
 		touch(t, dir, signal.NodesDir, signal.NodeName(node, size, "beat.000012"))
 		if node > 0 {
-			writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", node, size)), eventLine(began, "enter", `"phase":"join"`))
+			writeFile(t, filepath.Join(dir, signal.EventsDir,
+				signal.EventsName("daemon", node, size)), eventLine(began, "enter", `"phase":"join"`))
 		}
 		for i, state := range []record.State{record.StateJoined, record.StateChecked, record.StateServiceUp} {
 			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(node)*time.Microsecond)
-			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"node_indices":"%d"`, state, node)))
+			events = append(events, eventLine(at, "reached",
+				fmt.Sprintf(`"state":%q,"node_indices":"%d"`, state, node)))
 		}
 	}
 	writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))
@@ -97,7 +102,9 @@ func quiet(t testing.TB, dir string, since time.Duration) {
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
-	result := &record.Result{Header: record.Header{Version: record.ResultVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: record.RunTimings{Duration: time.Second}}
+	result := &record.Result{Header: record.Header{Version: record.ResultVersion, Nonce: "n0"},
+		Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended",
+		RunTimings: record.RunTimings{Duration: time.Second}}
 	put(t, dir, "", ".result", result)
 	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
 		t.Fatal(err)
@@ -114,8 +121,10 @@ func TestStatusCommand(t *testing.T) {
 	resting := runDir(t, 4, -1)
 	touch(t, resting, signal.ControlDir, signal.NameGateOpen)
 	put(t, resting, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 4,
-		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "driver"}, NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()},
+		Run:    "4711.0", Size: 4,
+		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "driver"},
+			NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
 	})
 	quiet(t, resting, 4*time.Minute)
 	well, failed := runDir(t, 2, -1), runDir(t, 2, -1)
@@ -128,7 +137,8 @@ func TestStatusCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{"on its way", nil, []string{late}, 2, "BRINGING UP  4711.0  join: 3/4 ready after 00:NN: waiting for node0002 (join)\n"},
+		{"on its way", nil, []string{late}, 2,
+			"BRINGING UP  4711.0  join: 3/4 ready after 00:NN: waiting for node0002 (join)\n"},
 		{"up", nil, []string{up}, 0, "UP  4711.0  4/4 ready"},
 		{"no sign of life", nil, []string{silent}, 2, "the daemons may be gone"},
 		{"up, and at rest", nil, []string{resting}, 0, "UP  4711.0  4/4 ready"},
@@ -144,7 +154,8 @@ func TestStatusCommand(t *testing.T) {
 			// The machine may be slow.
 			said := regexp.MustCompile(`after 00:\d\d`).ReplaceAllString(got.out, "after 00:NN")
 			if got.code != tc.code || !strings.Contains(said, tc.want) || got.err != "" {
-				t.Errorf("code %d, want %d with %q\nstdout: %s\nstderr: %s", got.code, tc.code, tc.want, got.out, got.err)
+				t.Errorf("code %d, want %d with %q\nstdout: %s\nstderr: %s", got.code, tc.code,
+					tc.want, got.out, got.err)
 			}
 		})
 	}
@@ -170,11 +181,13 @@ func TestStatusWatch(t *testing.T) {
 	defer func() { _ = out.Close() }()
 	code := make(chan int, 1)
 	go func() {
-		code <- runMain([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), config.Streams{In: os.Stdin, Out: out, Err: os.Stderr})
+		code <- runMain([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal),
+			config.Streams{In: os.Stdin, Out: out, Err: os.Stderr})
 	}()
 	shows := func(what string) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !strings.Contains(content(t, out.Name()), what); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(content(t, out.Name()),
+			what); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%q is not shown:\n%s", what, content(t, out.Name()))
 			}
@@ -182,7 +195,9 @@ func TestStatusWatch(t *testing.T) {
 	}
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // a heartbeat is not a change
-	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
+	put(t, dir, signal.NodesDir, "0001.joined",
+		&record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0",
+			NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("waiting for node0001 (check)")
 	ends(t, dir, 7)
 	shows("code 7")
@@ -214,7 +229,8 @@ func TestStatusServe(t *testing.T) {
 	}
 	page, err := io.ReadAll(answer.Body)
 	_ = answer.Body.Close()
-	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(page), "4711.0") || !strings.Contains(string(page), "node0003") {
+	if err != nil || answer.StatusCode != http.StatusOK ||
+		!strings.Contains(string(page), "4711.0") || !strings.Contains(string(page), "node0003") {
 		t.Errorf("the page is %d, %v: %s", answer.StatusCode, err, page)
 	}
 	if err := command.Process.Signal(syscall.SIGINT); err != nil {
@@ -224,7 +240,8 @@ func TestStatusServe(t *testing.T) {
 	if code := command.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("it has ended with %d, want 130", code)
 	}
-	for _, args := range [][]string{{"--serve=0.0.0.0:0"}, {"--serve=localhost:9464"}, {"--serve=:9464"}, {"--serve=127.0.0.1:0", "--json"}} {
+	for _, args := range [][]string{{"--serve=0.0.0.0:0"}, {"--serve=localhost:9464"},
+		{"--serve=:9464"}, {"--serve=127.0.0.1:0", "--json"}} {
 		if got := call(t, nil, append([]string{"status"}, args...)...); got.code != 64 {
 			t.Errorf("%q ends with %+v", args, got)
 		}
@@ -238,7 +255,8 @@ func TestStatusAwaitsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := []string{"BRINGUPD_LOG_DIR=" + logs}
-	if got := call(t, env, "status", "-w"); got.code != 0 || !strings.Contains(got.err, "run 4711.0 has already ended; to wait for a job") {
+	if got := call(t, env, "status", "-w"); got.code != 0 ||
+		!strings.Contains(got.err, "run 4711.0 has already ended; to wait for a job") {
 		t.Errorf("the newest run, which has ended: %d: %q, %q", got.code, got.out, got.err)
 	}
 	timer := time.AfterFunc(200*time.Millisecond, func() { _ = os.Rename(hidden, filepath.Join(logs, "4712.0")) })

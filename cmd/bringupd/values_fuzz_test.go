@@ -27,7 +27,8 @@ func FuzzSetting(f *testing.F) {
 		}
 		shown, err := give(name, value)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+config.EscapeLineEnds(value)+": ") || strings.Contains(err.Error(), "\n") {
+			if !strings.HasPrefix(err.Error(),
+				"cannot use --"+name+"="+config.EscapeLineEnds(value)+": ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v", err)
 			}
 			return

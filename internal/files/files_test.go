@@ -27,7 +27,8 @@ func TestReadPipe(t *testing.T) {
 	late := errors.New("it is late")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
 	defer cancel()
-	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" is incomplete") {
+	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) ||
+		!strings.Contains(err.Error(), pipe+" is incomplete") {
 		t.Errorf("read %q, %v", text, err)
 	}
 	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the abandoned read ends
@@ -49,7 +50,8 @@ func TestReadTooMuch(t *testing.T) {
 	if text, err := ReadLimited(t.Context(), path, 5); err != nil || string(text) != "12345" {
 		t.Errorf("read %q, %v", text, err)
 	}
-	for path, says := range map[string]string{path: "larger than 4 bytes", t.TempDir(): "is a directory", "/dev/zero": "larger than 4 bytes"} {
+	for path, says := range map[string]string{path: "larger than 4 bytes",
+		t.TempDir(): "is a directory", "/dev/zero": "larger than 4 bytes"} {
 		if text, err := ReadLimited(t.Context(), path, 4); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("read %q, %v; want %s", text, err, says)
 		}
@@ -76,7 +78,8 @@ func TestReplace(t *testing.T) {
 			t.Errorf("wrote %q with mode %v, %v", text, info.Mode(), errors.Join(err, readErr))
 		}
 	}
-	if err := errors.Join(os.WriteFile(other, nil, 0o600), os.Remove(path), os.Symlink(other, path), ReplaceFile(path, []byte("text"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(other, nil, 0o600), os.Remove(path), os.Symlink(other, path),
+		ReplaceFile(path, []byte("text"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "text" {

@@ -164,8 +164,10 @@ func TestJournalHangingFile(t *testing.T) {
 		close(file.hang)
 		closeJournal(t, j)
 		text, _, closed := file.seen()
-		if want := "first\n" + strings.Repeat(kilobyte, maxBuffered/1024) + "{\"dropped\":5}\n"; text != want || closed != 1 {
-			t.Errorf("got %d bytes that end in %q, closed %d times; want %d bytes", len(text), text[max(0, len(text)-40):], closed, len(want))
+		if want := "first\n" + strings.Repeat(kilobyte, maxBuffered/1024) +
+			"{\"dropped\":5}\n"; text != want || closed != 1 {
+			t.Errorf("got %d bytes that end in %q, closed %d times; want %d bytes", len(text),
+				text[max(0, len(text)-40):], closed, len(want))
 		}
 	})
 }
@@ -262,8 +264,10 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 		line(t, j, "after\n")
 		closeJournal(t, j)
 		text, _, closed := file.seen()
-		if want := "refused\n" + strings.Repeat(kilobyte, maxBuffered/1024) + "{\"dropped\":5}\nafter\n"; text != want || closed != 1 || j.UnwrittenLines() != 0 {
-			t.Errorf("got %d bytes that end in %q, closed %d times, %d lines left; want %d bytes", len(text), text[max(0, len(text)-40):], closed, j.UnwrittenLines(), len(want))
+		if want := "refused\n" + strings.Repeat(kilobyte, maxBuffered/1024) +
+			"{\"dropped\":5}\nafter\n"; text != want || closed != 1 || j.UnwrittenLines() != 0 {
+			t.Errorf("got %d bytes that end in %q, closed %d times, %d lines left; want %d bytes",
+				len(text), text[max(0, len(text)-40):], closed, j.UnwrittenLines(), len(want))
 		}
 	})
 }

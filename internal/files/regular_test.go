@@ -28,7 +28,9 @@ func TestReadRegular(t *testing.T) {
 	if text, err := ReadRegular(file, 100); err != nil || string(text) != "n1\n" {
 		t.Errorf("got %q, %v", text, err)
 	}
-	for path, says := range map[string]string{fifo: "it is not a regular file", dir: "it is not a regular file", huge: "the maximum is", filepath.Join(dir, "none"): "no such file", "": "no such file"} {
+	for path, says := range map[string]string{fifo: "it is not a regular file",
+		dir: "it is not a regular file", huge: "the maximum is",
+		filepath.Join(dir, "none"): "no such file", "": "no such file"} {
 		if text, err := ReadRegular(path, 100); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %q, %v; want %q", path, text, err, says)
 		}

@@ -36,7 +36,8 @@ func TestTimes(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	for size, want := range map[uint64]string{
-		0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1.0 KiB", 64 << 20: "64 MiB", 3 << 29: "1.5 GiB", 129 << 29: "64 GiB", 1 << 62: "4.0 EiB",
+		0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1.0 KiB", 64 << 20: "64 MiB",
+		3 << 29: "1.5 GiB", 129 << 29: "64 GiB", 1 << 62: "4.0 EiB",
 	} {
 		if got := FormatSize(size); got != want {
 			t.Errorf("%d: got %q, want %q", size, got, want)
@@ -45,7 +46,8 @@ func TestSizes(t *testing.T) {
 }
 
 func TestGrouped(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100", 1234567: "1,234,567"} {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000",
+		-100: "-100", 1234567: "1,234,567"} {
 		if got := GroupThousands(n); got != want {
 			t.Errorf("%d: got %s, want %s", n, got, want)
 		}
@@ -63,7 +65,8 @@ func TestLists(t *testing.T) {
 		t.Errorf("the parts have become %q", parts)
 	}
 	for want, ranks := range map[string][]int{
-		"node 3": {3}, "nodes 1,3": {1, 3}, "nodes 1-3,7": {1, 2, 3, 7}, "nodes 0-1": {0, 1}, "nodes ": nil, "nodes 0,2-4,6,9-10": {0, 2, 3, 4, 6, 9, 10},
+		"node 3": {3}, "nodes 1,3": {1, 3}, "nodes 1-3,7": {1, 2, 3, 7}, "nodes 0-1": {0, 1},
+		"nodes ": nil, "nodes 0,2-4,6,9-10": {0, 2, 3, 4, 6, 9, 10},
 	} {
 		if got := FormatIndices("node", ranks); got != want {
 			t.Errorf("%v is %q, want %q", ranks, got, want)
@@ -78,7 +81,8 @@ func TestNearest(t *testing.T) {
 		limit int
 		want  string
 	}{
-		{"htpp", 3, "http"}, {"htps", 3, "https"}, {"ecec", 3, "exec"}, {"gopher", 3, ""}, {"htps", 1, ""}, {"tcp", 1, "tcp"}, {"", 3, ""}, {"tpc", 3, "tcp"}, {"tpc", 2, ""},
+		{"htpp", 3, "http"}, {"htps", 3, "https"}, {"ecec", 3, "exec"}, {"gopher", 3, ""},
+		{"htps", 1, ""}, {"tcp", 1, "tcp"}, {"", 3, ""}, {"tpc", 3, "tcp"}, {"tpc", 2, ""},
 	} {
 		if got := NearestWord(tc.word, known, tc.limit); got != tc.want {
 			t.Errorf("%q, fewer than %d away: got %q, want %q", tc.word, tc.limit, got, tc.want)
@@ -87,8 +91,10 @@ func TestNearest(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{"/a/b.c": "/a/b.c", "": "''", "a b": "'a b'", "/a b/'c'": `'/a b/'\''c'\'''`, "it's": `'it'\''s'`, "$x": "'$x'",
-		"$(id)": "'$(id)'", "\x1b]0;x\a'": `$'\x1b]0;x\x07\''`, "a\nb": `$'a\x0ab'`, "\xff": `$'\xff'`, "größe": "'größe'"} {
+	for word, want := range map[string]string{"/a/b.c": "/a/b.c", "": "''", "a b": "'a b'",
+		"/a b/'c'": `'/a b/'\''c'\'''`, "it's": `'it'\''s'`, "$x": "'$x'",
+		"$(id)": "'$(id)'", "\x1b]0;x\a'": `$'\x1b]0;x\x07\''`, "a\nb": `$'a\x0ab'`,
+		"\xff": `$'\xff'`, "größe": "'größe'"} {
 		if got := QuoteShellWord(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
 		}
@@ -101,7 +107,8 @@ func TestCut(t *testing.T) {
 		most int
 		want string
 	}{
-		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöü", 3, "äöü"}, {"äöüß", 3, "äö…"}, {"ab", 1, "…"}, {"abc", 0, "…"},
+		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöü", 3, "äöü"}, {"äöüß", 3, "äö…"},
+		{"ab", 1, "…"}, {"abc", 0, "…"},
 	} {
 		if got := TruncateText(tc.text, tc.most); got != tc.want {
 			t.Errorf("%q cut to %d is %q, want %q", tc.text, tc.most, got, tc.want)
@@ -124,7 +131,8 @@ func TestLine(t *testing.T) {
 			t.Errorf("%q becomes %q, not %q", text, got, want)
 		}
 	}
-	if got := SingleLine(strings.Repeat("ä", 1000), 400); utf8.RuneCountInString(got) != 400 || !strings.HasSuffix(got, "…") {
+	if got := SingleLine(strings.Repeat("ä", 1000), 400); utf8.RuneCountInString(got) != 400 ||
+		!strings.HasSuffix(got, "…") {
 		t.Errorf("a long text becomes one of %d characters", utf8.RuneCountInString(got))
 	}
 }

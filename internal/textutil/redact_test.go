@@ -21,7 +21,8 @@ func TestRedact(t *testing.T) {
 		{"escaped blank", `TOKEN=a\ b c`, `TOKEN=… c`},
 		{"twice", "A_KEY=1 B_KEY=2", "A_KEY=… B_KEY=…"},
 		{"user of a URL", "http://me:pw@host/x", "http://…@host/x"},
-		{"webhook", `curl -d "a" 'https://hooks.slack.com/services/T0/B1/x' -v`, `curl -d "a" 'https://hooks.slack.com/…' -v`},
+		{"webhook", `curl -d "a" 'https://hooks.slack.com/services/T0/B1/x' -v`,
+			`curl -d "a" 'https://hooks.slack.com/…' -v`},
 		{"webhook in a path", "https://discord.com/api/webhooks/1/x", "https://discord.com/api/webhooks/…"},
 		{"no user", "http://host/a@b", "http://host/a@b"},
 		{"the safe side", "--tokenizer=gpt2 --keyboard=us", "--tokenizer=… --keyboard=…"},
@@ -56,7 +57,8 @@ func FuzzRedact(f *testing.F) {
 		if strings.Contains(before+after, value) || strings.HasSuffix(before, "\\") {
 			return // the text contains it for another reason, or the next character is escaped
 		}
-		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
+		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s",
+			`KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
 			line := before + " " + fmt.Sprintf(form, value) + " " + after
 			if hidden := RedactText(line); strings.Contains(hidden, value) {
 				t.Errorf("%q becomes %q", line, hidden)

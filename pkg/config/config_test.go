@@ -17,7 +17,8 @@ func TestValidate(t *testing.T) {
 	role := func(command string, nodesPerInstance int) func(*Config) {
 		placement := roles.Placement{Nodes: 2, HasRanks: true, RanksPerNode: 1, NodesPerInstance: nodesPerInstance}
 		return func(c *Config) {
-			c.Roles.Definitions = []roles.Definition{{Name: "train", Line: 3, Placement: placement, Program: roles.Program{Command: command}}}
+			c.Roles.Definitions = []roles.Definition{{Name: "train", Line: 3, Placement: placement,
+				Program: roles.Program{Command: command}}}
 		}
 	}
 	for _, tc := range []struct {
@@ -41,24 +42,44 @@ func TestValidate(t *testing.T) {
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
 		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "as the driver of 4 nodes"},
 		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
-		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, membership.NodeRange{Min: 1, Max: 1} }, ""},
-		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
+		{"torchrun as the driver of one node of four",
+			func(c *Config) { c.Driver, c.Team = torchrun, membership.NodeRange{Min: 1, Max: 1} }, ""},
+		{"torchrun beside workers", func(c *Config) {
+			c.Driver, c.Framework = torchrun,
+				framework.None{WorkerCommand: "x"}
+		}, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
-		{"torchrun that knows the other nodes", func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
+		{"torchrun that knows the other nodes",
+			func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
 		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "in each rank"},
-		{"torchrun in each rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "2", 1 }, "in each rank"},
-		{"torchrun in the one rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "1", 1 }, ""},
-		{"mpirun in the ranks of a role", role("exec mpirun -n 4 ./app", 2), "run role train (line 3): mpirun in each rank"},
+		{"torchrun in each rank of a node", func(c *Config) {
+			c.Driver, c.World.PerNode,
+				c.Identity.Size = torchrun, "2", 1
+		}, "in each rank"},
+		{"torchrun in the one rank of a node",
+			func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "1", 1 }, ""},
+		{"mpirun in the ranks of a role", role("exec mpirun -n 4 ./app", 2),
+			"run role train (line 3): mpirun in each rank"},
 		{"a time limit for hanging ranks beside roles", func(c *Config) {
 			role("./app", 2)(c)
 			c.World.Hang = time.Minute
 		}, "--hang-timeout: give hang-timeout to a role"},
-		{"torchrun in the ranks of a role", role("torchrun train.py", 2), "run role train (line 3): torchrun in each rank"},
+		{"torchrun in the ranks of a role", role("torchrun train.py", 2),
+			"run role train (line 3): torchrun in each rank"},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
-		{"spares of roles", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 3, Max: 4} }, ""},
-		{"spares of roles and others", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 2, Max: 4} }, "--nnodes"},
-		{"spares beside roles without any", func(c *Config) { c.Roles, c.Team = someRoles(0), membership.NodeRange{Min: 3, Max: 4} }, "--nnodes"},
+		{"spares of roles", func(c *Config) {
+			c.Roles, c.Team = someRoles(1),
+				membership.NodeRange{Min: 3, Max: 4}
+		}, ""},
+		{"spares of roles and others", func(c *Config) {
+			c.Roles, c.Team = someRoles(1),
+				membership.NodeRange{Min: 2, Max: 4}
+		}, "--nnodes"},
+		{"spares beside roles without any", func(c *Config) {
+			c.Roles, c.Team = someRoles(0),
+				membership.NodeRange{Min: 3, Max: 4}
+		}, "--nnodes"},
 		{"a step without roles", func(c *Config) { c.Roles.Step = "judge" }, "--step=judge: no role has the key step"},
 		{"a step of roles", func(c *Config) {
 			role("./app", 1)(c)
@@ -72,16 +93,21 @@ func TestValidate(t *testing.T) {
 			role("./app", 1)(c)
 			c.Roles.Definitions[0].Program.Step, c.Identity.Launcher = "judge", launcher.LauncherPBS
 		}, "step judge without Slurm"},
-		{"the daemon of a sandbox", func(c *Config) { c.Roles.Step, c.Sandbox.Command = roles.SandboxStep, "serve" }, ""},
+		{"the daemon of a sandbox", func(c *Config) {
+			c.Roles.Step,
+				c.Sandbox.Command = roles.SandboxStep, "serve"
+		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimeouts(), Framework: framework.None{}}
+			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimeouts(),
+				Framework: framework.None{}}
 			tc.change(&cfg)
 			err := cfg.Validate()
 			switch {
 			case tc.says == "" && err != nil:
 				t.Error(err)
-			case tc.says != "" && (err == nil || !strings.HasPrefix(err.Error(), "cannot ") || !strings.Contains(err.Error(), tc.says)):
+			case tc.says != "" && (err == nil || !strings.HasPrefix(err.Error(), "cannot ") ||
+				!strings.Contains(err.Error(), tc.says)):
 				t.Errorf("the error is %v, and should speak of %s", err, tc.says)
 			}
 		})

@@ -51,17 +51,22 @@ func TestDigest(t *testing.T) {
 // and verifies that the digest changes with it. Only fields that may differ from node to node are
 // marked.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions", "Workload.Roles.Spares", "Workload.Roles.Step", "Workload.Roles.Frameworks", "After.Requeue.By", "Process", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions",
+		"Workload.Roles.Spares", "Workload.Roles.Step", "Workload.Roles.Frameworks",
+		"After.Requeue.By", "Process", "Output"}
 	// Other values for fields that are not of a basic type.
 	others := map[string]any{
-		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "After.Rules.NoCodes": []int{7}, "Sandbox.Ready": new(health.Probe),
+		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"},
+		"Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x",
+		"After.Rules.NoCodes": []int{7}, "Sandbox.Ready": new(health.Probe),
 	}
 	other := func(name string, kind reflect.Kind) any {
 		if told, is := others[name]; is {
 			delete(others, name)
 			return told
 		}
-		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
+		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7,
+			reflect.Int64: int64(7)}[kind]
 	}
 	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: membership.NodeRange{Min: 2, Max: 4}}
 	before := c.Digest()
@@ -116,10 +121,13 @@ func TestSpelled(t *testing.T) {
 	}
 	spell := func(v any) string { return digestForm(reflect.ValueOf(v)) }
 	different := []any{
-		outer{}, outer{Text: "x"}, outer{own: 1}, outer{Some: []string{"x"}}, outer{Some: []string{"x", ""}}, outer{Some: []string{"", "x"}},
-		outer{Any: "x"}, outer{Any: 1}, outer{Any: int64(1)}, outer{To: new(inner)}, outer{To: &inner{a: "x"}}, outer{To: &inner{b: "x"}},
+		outer{}, outer{Text: "x"}, outer{own: 1}, outer{Some: []string{"x"}},
+		outer{Some: []string{"x", ""}}, outer{Some: []string{"", "x"}},
+		outer{Any: "x"}, outer{Any: 1}, outer{Any: int64(1)}, outer{To: new(inner)},
+		outer{To: &inner{a: "x"}}, outer{To: &inner{b: "x"}},
 		outer{Any: inner{a: `x";b:"`}}, outer{Any: inner{a: "x"}},
-		outer{Any: []inner{{}, {a: "x"}}}, outer{Any: []inner{{a: "x"}, {}}}, outer{Any: [2]bool{true}}, outer{Any: [2]bool{1: true}},
+		outer{Any: []inner{{}, {a: "x"}}}, outer{Any: []inner{{a: "x"}, {}}},
+		outer{Any: [2]bool{true}}, outer{Any: [2]bool{1: true}},
 	}
 	seen := make(map[string]any)
 	for _, one := range different {

@@ -32,7 +32,8 @@ func examples() List {
 	)
 	hidden := NewNumber("secret", &n, 0, 1, "")
 	hidden.Hidden = true
-	return append(AssignCategory("Some", NewText("text", "TEXT", &text, ""), NewChoice("word", []string{"one", "two"}, &word, ""), NewNumber("number", &n, 1, 9, "")),
+	return append(AssignCategory("Some", NewText("text", "TEXT", &text, ""),
+		NewChoice("word", []string{"one", "two"}, &word, ""), NewNumber("number", &n, 1, 9, "")),
 		NewSwitch("on", &on, ""), NewWordList("words", "WORD", &several, ""), NewDuration("wait", &time, ""),
 		NewText("config", "FILE", &text, "").WithoutFile(), hidden)
 }
@@ -56,7 +57,8 @@ func FuzzReadConfig(f *testing.F) {
 			}
 		}
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "cannot read the configuration") && !strings.HasPrefix(err.Error(), "cannot use "+path+":") || strings.Contains(err.Error(), "\n") {
+			if !strings.HasPrefix(err.Error(), "cannot read the configuration") &&
+				!strings.HasPrefix(err.Error(), "cannot use "+path+":") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v", err)
 			}
 			return
@@ -65,7 +67,9 @@ func FuzzReadConfig(f *testing.F) {
 			t.Errorf("%q names the driver %q", text, driver)
 		}
 		for _, s := range all {
-			if _, line, _ := strings.Cut(s.fileLine, path+":"); s.Source > SourceFile || (s.Source == SourceFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.Source == SourceFile && !s.IsFileKey() {
+			if _, line, _ := strings.Cut(s.fileLine, path+":"); s.Source > SourceFile ||
+				(s.Source == SourceFile) != (strings.Trim(line, "0123456789") == "" &&
+					line != "") || s.Source == SourceFile && !s.IsFileKey() {
 				t.Errorf("%s is given by %d, %q", s.Name, s.Source, s.fileLine)
 			}
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 func testIdentity(node, size int) launcher.Identity {
-	id := launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node, Size: size, Host: fmt.Sprintf("n%d", node), Job: "17", Step: "0"}
+	id := launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node, Size: size,
+		Host: fmt.Sprintf("n%d", node), Job: "17", Step: "0"}
 	for node := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", node))
 	}

@@ -9,9 +9,11 @@ import (
 func TestEar(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, want string }{
-		{"a record", `{"level":"info","at":"2026-11-22T02:21:20.646000001Z","daemon":"bringupd[0 n0]","msg":"made it","dir":"/x","nodes":2}` + "\n",
+		{"a record", `{"level":"info","at":"2026-11-22T02:21:20.646000001Z","daemon":"bringupd[0 n0]",` +
+			`"msg":"made it","dir":"/x","nodes":2}` + "\n",
 			"02:21:20.646 info made it dir=/x nodes=2\n"},
-		{"what would end the line or look like a field", `{"level":"warn","msg":"a\nb","why":"c=d\n","d":["q"],"e":""}` + "\n",
+		{"what would end the line or look like a field",
+			`{"level":"warn","msg":"a\nb","why":"c=d\n","d":["q"],"e":""}` + "\n",
 			`warn a b d=["q"] e="" why="c=d\n"` + "\n"},
 		{"no time", `{"level":"info","at":"soon","msg":"x"}` + "\n", "info x\n"},
 		{"JSON of another program", `{"msg":"x"}` + "\n", `{"msg":"x"}` + "\n"},

@@ -23,15 +23,17 @@ func TestPassedOn(t *testing.T) {
 		ranks    int
 		out, err string
 	}{
-		"all":       {mode: AllRanks, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
-		"node 0":    {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
-		"none":      {mode: NoRanks, ranks: 2},
-		"tags":      {mode: AllRanks, tag: true, ranks: 2, out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
+		"all":    {mode: AllRanks, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
+		"node 0": {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
+		"none":   {mode: NoRanks, ranks: 2},
+		"tags": {mode: AllRanks, tag: true, ranks: 2,
+			out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
 		"one alone": {mode: AllRanks, ranks: 1, out: "zero\ntail0one\x00\n", err: "e1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, err bytes.Buffer
-			c := NewMux(MuxConfig{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag, Host: "n3", Ranks: test.ranks})
+			c := NewMux(MuxConfig{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag,
+				Host: "n3", Ranks: test.ranks})
 			zero := c.RankWriter(0, false)
 			one := zero // the world of one rank
 			if test.ranks > 1 {
@@ -57,7 +59,8 @@ func TestPassedOn(t *testing.T) {
 }
 
 func TestColorsEndWithTheLine(t *testing.T) {
-	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true, "\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {
+	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true,
+		"\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {
 		if leavesColors([]byte(line)) != on {
 			t.Errorf("colored(%q) is %v", line, !on)
 		}
@@ -147,7 +150,8 @@ func TestNobodyReads(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if tail := to.Bytes()[8<<20:]; !strings.Contains(string(tail), "8,388,608 bytes of ranks 2-3 are missing here") {
+		if tail := to.Bytes()[8<<20:]; !strings.Contains(string(tail),
+			"8,388,608 bytes of ranks 2-3 are missing here") {
 			t.Errorf("told %.200q", tail)
 		}
 	})

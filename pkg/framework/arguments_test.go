@@ -48,7 +48,8 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s is %d: %v", tc.name, port, err)
 		}
 	}
-	if err := args.RejectFlags("prog", map[string]string{"--on": "it is on"}); err == nil || err.Error() != "cannot pass --on to prog: it is on" {
+	if err := args.RejectFlags("prog", map[string]string{"--on": "it is on"}); err == nil ||
+		err.Error() != "cannot pass --on to prog: it is on" {
 		t.Errorf("our own flag: %v", err)
 	}
 	if err := args.RejectFlags("prog", map[string]string{"--off": ""}); err != nil {

@@ -101,7 +101,8 @@ func TestBrokenCluster(t *testing.T) {
 			err  error
 			says string
 		}{
-			{ofHead, "no port is free"}, {ofWorker, "no port is free"}, {missing, "broken does not report all 2 nodes after 1m0s: "}, {missing, "n1 is missing"},
+			{ofHead, "no port is free"}, {ofWorker, "no port is free"},
+			{missing, "broken does not report all 2 nodes after 1m0s: "}, {missing, "n1 is missing"},
 		} {
 			f, ok := errors.AsType[*health.Failure](tc.err)
 			if !ok || f.Kind != health.ServiceDied || !strings.Contains(f.Message, tc.says) {

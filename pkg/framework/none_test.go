@@ -29,11 +29,16 @@ func TestNone(t *testing.T) {
 		{"nothing", None{}, 0, false, nil, nil, 0},
 		{"a head", None{HeadCommand: "h 1"}, 0, true, []string{"/bin/sh", "-c", "h 1"}, nil, 0},
 		{"workers", None{WorkerCommand: "w"}, 1, true, nil, []string{"/bin/sh", "-c", "w"}, 0},
-		{"the head's node works too", None{HeadCommand: "h", WorkerCommand: "w"}, 0, true, []string{"/bin/sh", "-c", "h"}, []string{"/bin/sh", "-c", "w"}, 0},
-		{"a head without work", None{HeadCommand: "h", WorkerCommand: "w", DedicatedHead: true}, 0, true, []string{"/bin/sh", "-c", "h"}, nil, 0},
-		{"the workers beside it", None{HeadCommand: "h", WorkerCommand: "w", DedicatedHead: true}, 1, true, []string{"/bin/sh", "-c", "h"}, []string{"/bin/sh", "-c", "w"}, 0},
-		{"a port of this node", None{HeadCommand: "h", HeadReady: &probe}, 0, true, []string{"/bin/sh", "-c", "h"}, nil, 8080},
-		{"a port of another", None{HeadCommand: "h", HeadReady: &remote}, 0, true, []string{"/bin/sh", "-c", "h"}, nil, 0},
+		{"the head's node works too", None{HeadCommand: "h", WorkerCommand: "w"}, 0, true,
+			[]string{"/bin/sh", "-c", "h"}, []string{"/bin/sh", "-c", "w"}, 0},
+		{"a head without work", None{HeadCommand: "h", WorkerCommand: "w", DedicatedHead: true}, 0,
+			true, []string{"/bin/sh", "-c", "h"}, nil, 0},
+		{"the workers beside it", None{HeadCommand: "h", WorkerCommand: "w", DedicatedHead: true},
+			1, true, []string{"/bin/sh", "-c", "h"}, []string{"/bin/sh", "-c", "w"}, 0},
+		{"a port of this node", None{HeadCommand: "h", HeadReady: &probe}, 0, true,
+			[]string{"/bin/sh", "-c", "h"}, nil, 8080},
+		{"a port of another", None{HeadCommand: "h", HeadReady: &remote}, 0, true,
+			[]string{"/bin/sh", "-c", "h"}, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := Node{TeamIndex: tc.rank, Size: 2, Address: "10.0.0.1", Environ: []string{"A=B"}}
@@ -69,7 +74,8 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 	if name == "worker" {
 		env = append(env, HeadAddressVariable+"=10.0.0.1")
 	}
-	if service.Name != name || !slices.Equal(service.Argv, argv) || service.ReadyPort != port || !slices.Equal(service.Env, env) {
+	if service.Name != name || !slices.Equal(service.Argv, argv) || service.ReadyPort != port ||
+		!slices.Equal(service.Env, env) {
 		t.Errorf("the %s is %+v", name, service)
 	}
 	var ports []Port

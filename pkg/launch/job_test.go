@@ -54,7 +54,8 @@ func TestPatience(t *testing.T) {
 			var killed []int
 			job := Job{EndTimeout: 300 * time.Millisecond, OnKill: func(node int) { killed = append(killed, node) }}
 			for _, line := range tc.lines {
-				job.Specs = append(job.Specs, process.Spec{Name: "daemon", Argv: []string{"sh", "-c", line}, Env: os.Environ()})
+				job.Specs = append(job.Specs, process.Spec{Name: "daemon",
+					Argv: []string{"sh", "-c", line}, Env: os.Environ()})
 			}
 			exits, err := job.Run()
 			if err != nil {

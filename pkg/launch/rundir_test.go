@@ -75,7 +75,8 @@ func TestReportUnjoined(t *testing.T) {
 			if err := dir.ReadRecord(t.Context(), signal.NodesDir, name, &rec); err != nil {
 				t.Fatal(err)
 			}
-			if rec.Kind != health.DaemonDied || rec.NodeIndex != 1 || rec.Host != "n1" || !slices.Equal(rec.LostNodes, []int{1}) {
+			if rec.Kind != health.DaemonDied || rec.NodeIndex != 1 || rec.Host != "n1" ||
+				!slices.Equal(rec.LostNodes, []int{1}) {
 				t.Errorf("the record is %+v", rec)
 			}
 		})

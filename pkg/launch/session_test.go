@@ -14,7 +14,8 @@ import (
 // TestTether sends an order and signals through a pipe and reads the answers.
 func TestTether(t *testing.T) {
 	var stderr bytes.Buffer
-	order := DaemonSpec{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}
+	order := DaemonSpec{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/",
+		Env: []string{"A=b\nc"}, Mark: "mark 7"}
 	tether, err := NewSSHSession(order, &stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +78,10 @@ func TestReadHosts(t *testing.T) {
 		{name: "plain", text: "a\n\n# all\nme@b # mine\nn[1-2]\n", want: "a me@b n1 n2"},
 		{name: "of an mpirun", text: "a slots=8 max_slots=9\nb slots=8\n", want: "a b", slots: true},
 		{name: "twice", text: "a\nb\nme@a\n", err: "cannot use F:3: a is listed twice, and each host has one daemon"},
-		{name: "two on a line", text: "a b\n", err: `cannot use F:1: "b" is neither a comment nor slots=N: give one host per line`},
-		{name: "an option for ssh", text: "-oProxyCommand=x\n", err: `cannot use F:1: cannot read node list "-oProxyCommand=x"`},
+		{name: "two on a line", text: "a b\n",
+			err: `cannot use F:1: "b" is neither a comment nor slots=N: give one host per line`},
+		{name: "an option for ssh", text: "-oProxyCommand=x\n",
+			err: `cannot use F:1: cannot read node list "-oProxyCommand=x"`},
 		{name: "an option for ssh as the user", text: "-x@a\n", err: `cannot use F:1: "-x" is not a user`},
 		{name: "a count", text: "a:4\n", err: `cannot use F:1: cannot read node list "a:4"`},
 		{name: "empty", text: "# nobody\n"},

@@ -12,7 +12,8 @@ import (
 
 func testNode(rank int) framework.Node {
 	return framework.Node{
-		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 2, Host: "n", Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
+		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 2, Host: "n",
+		Address: "127.0.0.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8,
 		Environ: []string{"PATH=/bin", "SLURM_JOB_ID=17"},
 	}
 }
@@ -26,23 +27,30 @@ func TestDaskScheduler(t *testing.T) {
 	}{
 		{
 			"plain", Cluster{Port: 8786},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls",
+				"--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
 			"open to all", Cluster{Port: 80, Auth: framework.AuthOff},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp",
+				"--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
 			"with a dashboard for the node's users", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard"}},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard-address=127.0.0.1:PORT", "--dashboard"}, "http://127.0.0.1:PORT/status",
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls",
+				"--dashboard-address=127.0.0.1:PORT", "--dashboard"}, "http://127.0.0.1:PORT/status",
 		},
 		{
-			"with a dashboard where the user wants it", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address", ":8787"}},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard", "--dashboard-address=:8787"}, "http://127.0.0.1:8787/status",
+			"with a dashboard where the user wants it",
+			Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address", ":8787"}},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls",
+				"--dashboard", "--dashboard-address=:8787"}, "http://127.0.0.1:8787/status",
 		},
 		{
-			"with a dashboard whose port is Dask's choice", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address=0"}},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard", "--dashboard-address=0"}, "",
+			"with a dashboard whose port is Dask's choice",
+			Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address=0"}},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls",
+				"--dashboard", "--dashboard-address=0"}, "",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -62,14 +70,16 @@ func TestDaskScheduler(t *testing.T) {
 			}
 			_, port, _ := strings.Cut(tc.want[3], "=")
 			_, scheme, _ := strings.Cut(tc.want[4], "=")
-			if address := scheme + "://127.0.0.1:" + port; endpoint.Address != address || endpoint.Env[schedulerVariable] != address {
+			if address := scheme + "://127.0.0.1:" + port; endpoint.Address != address ||
+				endpoint.Env[schedulerVariable] != address {
 				t.Errorf("it is at %+v, not %s", endpoint, address)
 			}
 			hides := slices.Contains(service.Env, "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=[]")
 			if shows := slices.Contains(tc.want, "--dashboard"); hides == shows {
 				t.Errorf("pages without a certificate: %v, and they are asked for: %v", !hides, shows)
 			}
-			if slices.Contains(service.Env, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True") != (scheme == "tls") || !slices.Contains(service.Env, "SLURM_JOB_ID=17") {
+			encrypts := slices.Contains(service.Env, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True")
+			if encrypts != (scheme == "tls") || !slices.Contains(service.Env, "SLURM_JOB_ID=17") {
 				t.Errorf("its environment is %q", service.Env)
 			}
 		})
@@ -91,41 +101,52 @@ func TestDaskWorker(t *testing.T) {
 		counts []workerInfo
 	}{
 		{
-			"plain", nil, nil, ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=16", "--resources=GPU=8"), "dask worker",
+			"plain", nil, nil, ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard,
+				"--nthreads=16", "--resources=GPU=8"), "dask worker",
 			[]workerInfo{{Name: "job.0-1", Threads: 16, Resources: gpus}},
 		},
 		{
-			"Dask sees for itself", nil, func(n *framework.Node) { n.CPUs, n.GPUs = 0, -1 }, ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard), "dask worker",
+			"Dask sees for itself", nil, func(n *framework.Node) { n.CPUs, n.GPUs = 0, -1 },
+			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard), "dask worker",
 			[]workerInfo{{Name: "job.0-1", Resources: map[string]float64{}}},
 		},
 		{
 			"a nanny", []string{"--nanny", "--memory-limit", "4GB"}, nil,
-			ours(scratch, "--no-dashboard", hiddenDashboard, "--nthreads=16", "--resources=GPU=8", "--nanny", "--memory-limit=4GB"), "dask nanny",
+			ours(scratch, "--no-dashboard", hiddenDashboard, "--nthreads=16", "--resources=GPU=8",
+				"--nanny", "--memory-limit=4GB"), "dask nanny",
 			[]workerInfo{{Name: "job.0-1", Threads: 16, Resources: gpus}},
 		},
 		{
 			"several share the node", []string{"--nworkers=2"}, nil,
-			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
-			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
+			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8",
+				"--resources=GPU=4", "--nworkers=2"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}},
+				{Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
 		},
 		{
-			"less memory than the node has", []string{"--nworkers=2"}, func(n *framework.Node) { n.MaxMemory = 500 << 20 },
-			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8", "--memory-limit=262144000", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
-			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
+			"less memory than the node has", []string{"--nworkers=2"},
+			func(n *framework.Node) { n.MaxMemory = 500 << 20 },
+			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=8",
+				"--memory-limit=262144000", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
+			[]workerInfo{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}},
+				{Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
 		},
 		{
-			"the user's own memory", []string{"--memory-limit=1GB"}, func(n *framework.Node) { n.MaxMemory, n.CPUs, n.GPUs = 500<<20, 0, -1 },
+			"the user's own memory", []string{"--memory-limit=1GB"},
+			func(n *framework.Node) { n.MaxMemory, n.CPUs, n.GPUs = 500<<20, 0, -1 },
 			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--memory-limit=1GB"), "dask worker",
 			[]workerInfo{{Name: "job.0-1", Resources: map[string]float64{}}},
 		},
 		{
 			"more than there are GPUs", []string{"--nworkers=2"}, func(n *framework.Node) { n.GPUs, n.CPUs = 1, 1 },
 			ours("--nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=1", "--nworkers=2"), "dask nanny",
-			[]workerInfo{{Name: "job.0-1-0", Threads: 1, Resources: map[string]float64{}}, {Name: "job.0-1-1", Threads: 1, Resources: map[string]float64{}}},
+			[]workerInfo{{Name: "job.0-1-0", Threads: 1, Resources: map[string]float64{}},
+				{Name: "job.0-1-1", Threads: 1, Resources: map[string]float64{}}},
 		},
 		{
 			"the user's own amounts", []string{"--nthreads=2", "--resources=MEM=1e9,DISK=2"}, nil,
-			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=2", "--resources=MEM=1e9,DISK=2"), "dask worker",
+			ours("--no-nanny", scratch, "--no-dashboard", hiddenDashboard, "--nthreads=2",
+				"--resources=MEM=1e9,DISK=2"), "dask worker",
 			[]workerInfo{{Name: "job.0-1", Threads: 2, Resources: map[string]float64{"MEM": 1e9, "DISK": 2}}},
 		},
 	} {
@@ -141,7 +162,8 @@ func TestDaskWorker(t *testing.T) {
 			if diff := cmp.Diff(tc.want, argv) + cmp.Diff(tc.counts, counts); diff != "" {
 				t.Error(diff)
 			}
-			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(node, framework.Endpoint{Address: "tls://h:1"}); err != nil || service.Name != tc.runs {
+			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(node,
+				framework.Endpoint{Address: "tls://h:1"}); err != nil || service.Name != tc.runs {
 				t.Errorf("it is called %+v: %v", service, err)
 			}
 		})
@@ -165,16 +187,17 @@ func TestDaskRefuses(t *testing.T) {
 		{"a flag without its value", []string{"--nthreads"}, "has no value"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if service, _, err := (Cluster{SchedulerArgs: tc.args}).HeadService(testNode(0)); err == nil || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("the scheduler is %+v: %v", service, err)
-			}
-			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(testNode(1), framework.Endpoint{}); err == nil || !strings.Contains(err.Error(), tc.says) {
+			_, _, err := Cluster{SchedulerArgs: tc.args}.HeadService(testNode(0))
+			says(t, "the scheduler", err, tc.says)
+			if service, err := (Cluster{WorkerArgs: tc.args}).WorkerService(testNode(1),
+				framework.Endpoint{}); err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the worker is %+v: %v", service, err)
 			}
 		})
 	}
 	for _, workers := range []string{"auto", "-1", "0"} {
-		if service, err := (Cluster{WorkerArgs: []string{"--nworkers=" + workers}}).WorkerService(testNode(1), framework.Endpoint{}); err == nil {
+		if service, err := (Cluster{WorkerArgs: []string{"--nworkers=" +
+			workers}}).WorkerService(testNode(1), framework.Endpoint{}); err == nil {
 			t.Errorf("%s workers that can't be counted are started: %q", workers, service.Argv)
 		}
 	}
@@ -183,7 +206,8 @@ func TestDaskRefuses(t *testing.T) {
 func TestDaskDedicatedHead(t *testing.T) {
 	dask := Cluster{DedicatedHead: true}
 	for rank, none := range []bool{true, false} {
-		if service, err := dask.WorkerService(testNode(rank), framework.Endpoint{Address: "tls://h:1"}); err != nil || (service == nil) != none {
+		if service, err := dask.WorkerService(testNode(rank),
+			framework.Endpoint{Address: "tls://h:1"}); err != nil || (service == nil) != none {
 			t.Errorf("node %d has %+v: %v", rank, service, err)
 		}
 	}

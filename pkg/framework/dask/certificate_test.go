@@ -66,7 +66,8 @@ func TestDaskCredentials(t *testing.T) {
 			t.Errorf("%s=%s", name, value)
 		}
 	}
-	if off, err := (Cluster{Auth: framework.AuthOff}).NodeCredentials(testNode(1), []byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
+	if off, err := (Cluster{Auth: framework.AuthOff}).NodeCredentials(testNode(1),
+		[]byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
 		t.Errorf("with --framework-auth=off: %+v, %v", off, err)
 	}
 	if _, err := clientTLSConfig([]byte("none")); err == nil {

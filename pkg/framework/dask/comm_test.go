@@ -64,7 +64,8 @@ func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, 
 			go func() {
 				defer func() { _ = conn.Close() }()
 				_, _ = conn.Write(recorded(t, "greeting"))
-				if greeting := heard(t, conn); greeting["pickle-protocol"] != int64(5) || greeting["compression"] != nil {
+				if greeting := heard(t, conn); greeting["pickle-protocol"] != int64(5) ||
+					greeting["compression"] != nil {
 					t.Errorf("it is greeted by %v", greeting)
 				}
 				op, _ := heard(t, conn)["op"].(string)
@@ -103,24 +104,33 @@ func TestDaskReadyAndFleet(t *testing.T) {
 	}{
 		{name: "all are counted", answers: well},
 		{name: "without TLS", answers: well, dask: Cluster{Auth: framework.AuthOff}},
-		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, expected 2"},
-		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, expected 2"},
+		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 },
+			worker: "the worker job.0-1-0 has nthreads 1, expected 2"},
+		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 },
+			worker: "the worker job.0-1-0 has GPU 1, expected 2"},
 		{
 			name: "another run's", answers: well, node: func(n *framework.Node) { n.RunName = "job.1" },
-			worker: "the worker job.1-1-0 is not in the scheduler's list of workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
+			worker: "the worker job.1-1-0 is not in the scheduler's list of workers",
+			fleet:  "job.0-0-0 (tls://127.0.0.1:",
 		},
-		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "node 2 (n2): its worker job.0-2-0 is not in the scheduler's list"},
+		{name: "one is missing", answers: well,
+			members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}),
+			fleet:   "node 2 (n2): its worker job.0-2-0 is not in the scheduler's list"},
 		{name: "one is too many", answers: well, members: members[:1], fleet: "is not a worker of this job"},
-		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
+		{name: "nobody works on a dedicated head", answers: well,
+			dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
 		{
-			name: "nobody yet", answers: map[string][]byte{"identity": frameMessage([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
+			name: "nobody yet", answers: map[string][]byte{
+				"identity": frameMessage([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
 			worker: "does not list a worker of 127.0.0.1 yet", fleet: "node 0 (n0): its worker job.0-0-0",
 		},
 		{
-			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"), "ncores": recorded(t, "none")},
+			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"),
+				"ncores": recorded(t, "none")},
 			head: "cannot parse", worker: "cannot parse", fleet: "cannot parse",
 		},
-		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}}, head: "cannot query", worker: "cannot query", fleet: "cannot query"},
+		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}},
+			head: "cannot query", worker: "cannot query", fleet: "cannot query"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -190,11 +200,16 @@ func TestDaskWorkersOf(t *testing.T) {
 		want         []workerInfo // nil: refused
 	}{
 		{"none", scheduler + "\x80", []workerInfo{}},
-		{"whole", scheduler + "\x81\xa1a\x84\xa4name\xa1b\xa6status\xa7running\xa8nthreads\xcd\x01\x00\xa9resources\x81\xa3GPU\xcb@\x00\x00\x00\x00\x00\x00\x00",
-			[]workerInfo{{Name: "b", Address: "a", Status: "running", Threads: 256, Resources: map[string]float64{"GPU": 2}}}},
-		{"a number for a name", scheduler + "\x81\xa1a\x81\xa4name\x07", []workerInfo{{Name: "7", Address: "a", Resources: none}}},
-		{"a key that is no text", scheduler + "\x81\xa1a\x82\x92\x01\x02\xa1b\xa4name\xa1b", []workerInfo{{Name: "b", Address: "a", Resources: none}}},
-		{"nonsense for a name", scheduler + "\x81\xa1a\x81\xa4name\x91\x01", []workerInfo{{Name: "<nil>", Address: "a", Resources: none}}},
+		{"whole", scheduler + "\x81\xa1a\x84\xa4name\xa1b\xa6status\xa7running\xa8nthreads\xcd\x01\x00" +
+			"\xa9resources\x81\xa3GPU\xcb@\x00\x00\x00\x00\x00\x00\x00",
+			[]workerInfo{{Name: "b", Address: "a", Status: "running", Threads: 256,
+				Resources: map[string]float64{"GPU": 2}}}},
+		{"a number for a name", scheduler + "\x81\xa1a\x81\xa4name\x07",
+			[]workerInfo{{Name: "7", Address: "a", Resources: none}}},
+		{"a key that is no text", scheduler + "\x81\xa1a\x82\x92\x01\x02\xa1b\xa4name\xa1b",
+			[]workerInfo{{Name: "b", Address: "a", Resources: none}}},
+		{"nonsense for a name", scheduler + "\x81\xa1a\x81\xa4name\x91\x01",
+			[]workerInfo{{Name: "<nil>", Address: "a", Resources: none}}},
 		{"nothing", "", nil},
 		{"no MessagePack", "\xc1", nil},
 		{"a text", "\xa1a", nil},
@@ -232,7 +247,8 @@ func FuzzDaskReplies(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := compareMembers("job.0", []framework.Member{{NodeIndex: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
+		if err := compareMembers("job.0", []framework.Member{{NodeIndex: 0, Host: "n0"}}, 1,
+			workers); err == nil && len(workers) != 1 {
 			t.Errorf("%+v are taken for one worker", workers)
 		}
 	})

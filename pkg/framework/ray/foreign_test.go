@@ -32,8 +32,10 @@ func TestRayOpen(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			said := ""
-			Cluster{}.WarnIfOpen(ctx, node, framework.Endpoint{Address: address}, func(sentence string) { said += sentence })
-			if open := strings.HasPrefix(said, "anyone who can connect to Ray at "+address); open != tc.open || !open && said != "" {
+			Cluster{}.WarnIfOpen(ctx, node, framework.Endpoint{Address: address},
+				func(sentence string) { said += sentence })
+			if open := strings.HasPrefix(said,
+				"anyone who can connect to Ray at "+address); open != tc.open || !open && said != "" {
 				t.Errorf("it says %q", said)
 			}
 		})

@@ -42,8 +42,11 @@ func TestRaySigns(t *testing.T) {
 		want []string // the beginning of each finding
 	}{
 		{"no logs", nil, nil},
-		{"a raylet whose port is taken", []string{"raylet.err"}, []string{"raylet.err: Check failed: server_ Failed to start the grpc server. The specified port is 27001."}},
-		{"an agent whose port is taken", []string{"dashboard_agent.log"}, []string{"dashboard_agent.log: RuntimeError: Failed to bind to address 0.0.0.0:27001;"}},
+		{"a raylet whose port is taken", []string{"raylet.err"},
+			[]string{"raylet.err: Check failed: server_ Failed to start the grpc server. The " +
+				"specified port is 27001."}},
+		{"an agent whose port is taken", []string{"dashboard_agent.log"},
+			[]string{"dashboard_agent.log: RuntimeError: Failed to bind to address 0.0.0.0:27001;"}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -68,10 +71,14 @@ func TestRaySigns(t *testing.T) {
 // agent that lived longer has logged.
 func TestRayletEnds(t *testing.T) {
 	for name, want := range map[string]string{
-		"crashed":      "raylet.err: [2026-11-27 02:18:54,641 E 8891 8891] (raylet) logging.cc:474: *** SIGSEGV received",
-		"terminated":   `raylet.out: reason_message: "received SIGTERM"`,
-		"killed":       "raylet.out: no reason, as after SIGKILL (by a user or the OOM killer); its last line: [2026-11-27 02:17:07,368 I",
-		"agent-killed": "raylet.err: [2026-11-27 02:23:59,653 E 21597 21622] (raylet) agent_manager.cc:87: The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.",
+		"crashed": "raylet.err: [2026-11-27 02:18:54,641 E 8891 8891] (raylet) " +
+			"logging.cc:474: *** SIGSEGV received",
+		"terminated": `raylet.out: reason_message: "received SIGTERM"`,
+		"killed": "raylet.out: no reason, as after SIGKILL (by a user or the OOM killer); " +
+			"its last line: [2026-11-27 02:17:07,368 I",
+		"agent-killed": "raylet.err: [2026-11-27 02:23:59,653 E 21597 21622] (raylet) " +
+			"agent_manager.cc:87: The raylet exited immediately because one Ray agent failed, " +
+			"agent_name = dashboard_agent.",
 	} {
 		t.Run(name, func(t *testing.T) {
 			raylet := "raylet.out"
@@ -91,7 +98,8 @@ func TestRayletEnds(t *testing.T) {
 			if len(got) == 0 || !strings.HasPrefix(got[0], want) {
 				t.Fatalf("got %q", got)
 			}
-			if of := slices.Contains(got, "dashboard_agent.log: OSError: of the agent"); of != (name == "agent-killed") || len(got) > 2 {
+			isOfAgent := slices.Contains(got, "dashboard_agent.log: OSError: of the agent")
+			if isOfAgent != (name == "agent-killed") || len(got) > 2 {
 				t.Errorf("got %q", got)
 			}
 		})

@@ -15,15 +15,19 @@ func TestMemoryFlags(t *testing.T) {
 		args   []string
 		want   framework.Arguments
 	}{
-		"all of the node":     {0, nil, nil},
-		"--mem=500":           {500 * mib, nil, framework.Arguments{"--object-store-memory=157286400", "--memory=367001600"}},
-		"a store of the user": {500 * mib, []string{"--object-store-memory=100000000"}, framework.Arguments{"--memory=424288000"}},
-		"both of the user":    {500 * mib, []string{"--object-store-memory", "100000000", "--memory", "1"}, nil},
-		"memory of the user":  {500 * mib, []string{"--memory=1"}, framework.Arguments{"--object-store-memory=157286400"}},
-		"less than a store":   {50 * mib, nil, framework.Arguments{"--object-store-memory=78643200"}},
+		"all of the node": {0, nil, nil},
+		"--mem=500": {500 * mib, nil,
+			framework.Arguments{"--object-store-memory=157286400", "--memory=367001600"}},
+		"a store of the user": {500 * mib, []string{"--object-store-memory=100000000"},
+			framework.Arguments{"--memory=424288000"}},
+		"both of the user": {500 * mib, []string{"--object-store-memory", "100000000", "--memory", "1"}, nil},
+		"memory of the user": {500 * mib, []string{"--memory=1"},
+			framework.Arguments{"--object-store-memory=157286400"}},
+		"less than a store": {50 * mib, nil, framework.Arguments{"--object-store-memory=78643200"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := framework.Node{RunName: "17.0", Address: "10.0.0.1", TempDir: "/tmp/x", GPUs: -1, MaxMemory: tc.memory}
+			node := framework.Node{RunName: "17.0", Address: "10.0.0.1", TempDir: "/tmp/x",
+				GPUs: -1, MaxMemory: tc.memory}
 			argv, err := Cluster{}.startArgv(node, framework.Arguments{"--head"}, tc.args)
 			if err != nil {
 				t.Fatal(err)

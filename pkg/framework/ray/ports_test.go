@@ -24,16 +24,20 @@ func TestRayPorts(t *testing.T) {
 		want []framework.Port // nil: refused
 	}{
 		{
-			"a head with the kernel's choice", []string{"--head", "--port=6379", "--ray-client-server-port=40001", "--min-worker-port=0", "--max-worker-port=0"},
+			"a head with the kernel's choice",
+			[]string{"--head", "--port=6379", "--ray-client-server-port=40001",
+				"--min-worker-port=0", "--max-worker-port=0"},
 			[]framework.Port{{Name: "Ray's GCS", Number: 6379}, {Name: "the Ray Client server", Number: 40001}},
 		},
 		{
 			"a head that opens the defaults", []string{"--head", "--port=6379", "--include-dashboard=true"},
-			[]framework.Port{{Name: "Ray's GCS", Number: 6379}, {Name: "the Ray Client server", Number: 10001}, {Name: "Ray's dashboard", Number: 8265}},
+			[]framework.Port{{Name: "Ray's GCS", Number: 6379},
+				{Name: "the Ray Client server", Number: 10001}, {Name: "Ray's dashboard", Number: 8265}},
 		},
 		{"a worker", []string{"--address=h:6379"}, []framework.Port{}},
 		{
-			"a worker with fixed ports", []string{"--node-manager-port=1301", "--metrics-export-port", "1309", "--min-worker-port=2000", "--max-worker-port=2999"},
+			"a worker with fixed ports", []string{"--node-manager-port=1301",
+				"--metrics-export-port", "1309", "--min-worker-port=2000", "--max-worker-port=2999"},
 			[]framework.Port{{Name: "Ray's node manager", Number: 1301}, {Name: "Ray's metrics", Number: 1309}},
 		},
 		{"no number", []string{"--node-manager-port=x"}, nil},
@@ -62,7 +66,8 @@ func TestDashboard(t *testing.T) {
 		{"none is wanted", []string{"--include-dashboard=false", "--dashboard-port=8299"}, ""},
 		{"where Ray has it", []string{"--include-dashboard=true"}, "http://127.0.0.1:8265"},
 		{"at a port", []string{"--include-dashboard", "true", "--dashboard-port=8299"}, "http://127.0.0.1:8299"},
-		{"at every address of the node", []string{"--include-dashboard=1", "--dashboard-host=0.0.0.0"}, "http://10.0.0.7:8265"},
+		{"at every address of the node", []string{"--include-dashboard=1",
+			"--dashboard-host=0.0.0.0"}, "http://10.0.0.7:8265"},
 		{"at another address", []string{"--include-dashboard=1", "--dashboard-host=fe80::1"}, "http://[fe80::1]:8265"},
 		{"at a port of the kernel's choice", []string{"--include-dashboard=1", "--dashboard-port=0"}, ""},
 	} {

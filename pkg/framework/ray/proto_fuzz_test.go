@@ -49,7 +49,8 @@ func FuzzRayReplies(f *testing.F) {
 		for _, node := range nodes {
 			checkEntry(t, node)
 		}
-		if err := compareMembers([]expectedNode{{Name: "job.0-0", MinResources: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
+		if err := compareMembers([]expectedNode{{Name: "job.0-0",
+			MinResources: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")
 		}
 	})

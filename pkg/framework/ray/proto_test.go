@@ -23,7 +23,8 @@ func TestParseNodesReply(t *testing.T) {
 	node := func(name string, alive bool, reason string) tableEntry {
 		return tableEntry{
 			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, DeathReason: reason,
-			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
+			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7,
+				"slurm_managed_ray_cluster": 1},
 		}
 	}
 	const asked = `received SIGTERM`
@@ -34,8 +35,10 @@ func TestParseNodesReply(t *testing.T) {
 	}{
 		{"alive", []tableEntry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
 		{"selected", []tableEntry{node("job.0-1", true, "")}},
-		{"twice", []tableEntry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
-		{"dead", []tableEntry{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
+		{"twice", []tableEntry{node("job.0-0", true, ""), node("job.0-1", true, ""),
+			node("job.0-2", true, ""), node("job.0-2", true, "")}},
+		{"dead", []tableEntry{node("job.0-0", true, ""), node("job.0-1", false, asked),
+			node("job.0-2", false, lost), node("job.0-2", true, "")}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

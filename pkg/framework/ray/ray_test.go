@@ -19,8 +19,10 @@ import (
 
 func testNode(t *testing.T, rank int) framework.Node {
 	return framework.Node{
-		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
-		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
+		RunName: "job.0", TeamIndex: rank, LaunchIndex: rank, Size: 3, Host: "n" +
+			strconv.Itoa(rank), Address: "127.0.0.1",
+		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8,
+		Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
 	}
 }
 
@@ -34,8 +36,10 @@ func TestRayServices(t *testing.T) {
 	}{
 		{
 			"plain", Cluster{Port: 6379},
-			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
-			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":2,"worker_units":8}`},
+			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8",
+				`--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
+			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1",
+				`--resources={"slurm_managed_ray_cluster":1,"topo_rank":2,"worker_units":8}`},
 		},
 		{
 			"a head without work", Cluster{Port: 6379, DedicatedHead: true, HeadArgs: []string{"--num-cpus=0"}},
@@ -43,7 +47,8 @@ func TestRayServices(t *testing.T) {
 			[]string{"--num-cpus=4", "--num-gpus=8"},
 		},
 		{
-			"the user's resources", Cluster{Port: 6379, WorkerArgs: []string{`--resources={"topo_rank": 9, "worker_units": 0}`}},
+			"the user's resources", Cluster{Port: 6379,
+				WorkerArgs: []string{`--resources={"topo_rank": 9, "worker_units": 0}`}},
 			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
 			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":9,"worker_units":0}`},
 		},
@@ -89,13 +94,15 @@ func TestRayPicksAPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if service.ReadyPort == 0 || endpoint.Address != net.JoinHostPort("127.0.0.1", strconv.Itoa(service.ReadyPort)) || len(service.Ports) != 2 {
+	if service.ReadyPort == 0 || endpoint.Address != net.JoinHostPort("127.0.0.1",
+		strconv.Itoa(service.ReadyPort)) || len(service.Ports) != 2 {
 		t.Errorf("the port is %d, the endpoint %v, the ports %v", service.ReadyPort, endpoint, service.Ports)
 	}
 }
 
 func TestRayHasNoWorkerOnTheHead(t *testing.T) {
-	if service, err := (Cluster{}).WorkerService(testNode(t, 0), framework.Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
+	if service, err := (Cluster{}).WorkerService(testNode(t, 0),
+		framework.Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
 		t.Errorf("got %v, %v", service, err)
 	}
 }
@@ -132,8 +139,10 @@ func TestRayCredentials(t *testing.T) {
 		file bool
 		want map[string]string
 	}{
-		{"by default", "", "", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
-		{"auto", framework.AuthAuto, "RAY_AUTH_MODE=", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"by default", "", "", true, map[string]string{"RAY_AUTH_MODE": "token",
+			"RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"auto", framework.AuthAuto, "RAY_AUTH_MODE=", true,
+			map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
 		{"the user's mode", framework.AuthAuto, "RAY_AUTH_MODE=disabled", false, map[string]string{}},
 		{"the user's token", framework.AuthAuto, "RAY_AUTH_TOKEN=abc", false, map[string]string{}},
 		{"the user's file", framework.AuthAuto, "RAY_AUTH_TOKEN_PATH=/home/u/token", false, map[string]string{}},
@@ -172,7 +181,8 @@ func TestRayLogs(t *testing.T) {
 		t.Run(tc.logs, func(t *testing.T) {
 			ray := New()
 			ray.Logs = tc.logs
-			if err := ray.ValidateSettings(); (err == nil) != tc.fine || err != nil && !strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
+			if err := ray.ValidateSettings(); (err == nil) != tc.fine || err != nil &&
+				!strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
 				t.Errorf("it says %v", err)
 			}
 			service, _, err := ray.HeadService(testNode(t, 0))
@@ -217,7 +227,8 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 	raylet := portOf(t, &fakeGCS{replies: map[string][]byte{healthMethod: recorded(t, "health")}})
 	fake := recordedGCS(t, "alive")
 	fake.replies[nodeInfoMethod] = tableOf(tableEntry{
-		Name: "job.0-1", Address: "127.0.0.1", Port: raylet, Alive: true, Resources: map[string]float64{"CPU": 4, "GPU": 7},
+		Name: "job.0-1", Address: "127.0.0.1", Port: raylet, Alive: true,
+		Resources: map[string]float64{"CPU": 4, "GPU": 7},
 	})
 	endpoint := framework.Endpoint{Address: fake.serve(t)}
 	tests := []struct {
@@ -298,7 +309,8 @@ func TestRayLooksAreBounded(t *testing.T) {
 func TestRayVersion(t *testing.T) {
 	find := (Cluster{}).Traits().ParseVersion
 	for printed, want := range map[string]string{
-		"ray, version 2.9.0": "2.9.0", "UserWarning: x\nray, version 3.0.0.dev0": "3.0.0.dev0", "usage: ray": "", "": "",
+		"ray, version 2.9.0": "2.9.0", "UserWarning: x\nray, version 3.0.0.dev0": "3.0.0.dev0",
+		"usage: ray": "", "": "",
 	} {
 		if got := find(strings.Split(printed, "\n")); got != want {
 			t.Errorf("%q: got %q, want %q", printed, got, want)
@@ -315,7 +327,8 @@ func TestObjectStore(t *testing.T) {
 		{"left to Ray", Cluster{}, 0},
 		{"the workers'", Cluster{WorkerArgs: []string{"--object-store-memory=1000"}}, 1000},
 		{"in two words", Cluster{HeadArgs: []string{"--object-store-memory", "2000"}}, 2000},
-		{"the larger", Cluster{HeadArgs: []string{"--object-store-memory=1"}, WorkerArgs: []string{"--object-store-memory=3000"}}, 3000},
+		{"the larger", Cluster{HeadArgs: []string{"--object-store-memory=1"},
+			WorkerArgs: []string{"--object-store-memory=3000"}}, 3000},
 		{"no number", Cluster{WorkerArgs: []string{"--object-store-memory=much"}}, 0},
 		{"no flags", Cluster{WorkerArgs: []string{"much"}}, 0},
 	} {

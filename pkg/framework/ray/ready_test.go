@@ -51,7 +51,8 @@ func portOf(t *testing.T, server *fakeGCS) int {
 func TestRayReady(t *testing.T) {
 	well := &fakeGCS{replies: map[string][]byte{healthMethod: recorded(t, "health")}}
 	up, killed := portOf(t, well), portOf(t, nil)
-	alive := tableEntry{Name: "job.0-1", Address: "127.0.0.1", Port: up, Alive: true, StartedMS: 5, Resources: map[string]float64{"CPU": 4}}
+	alive := tableEntry{Name: "job.0-1", Address: "127.0.0.1", Port: up, Alive: true, StartedMS: 5,
+		Resources: map[string]float64{"CPU": 4}}
 	other, dead, small, gone, newer := alive, alive, alive, alive, alive
 	other.Name = "job.0-2"
 	dead.Alive = false
@@ -91,7 +92,8 @@ func TestRayReady(t *testing.T) {
 				fake.replies[nodeInfoMethod] = tableOf(tc.nodes...)
 				fake.replies[kvGetMethod] = appendBytes(nil, 2, tc.session)
 			}
-			at := readinessCheck{gcs: gcsServer{address: fake.serve(t)}, tempDir: temp, ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
+			at := readinessCheck{gcs: gcsServer{address: fake.serve(t)}, tempDir: temp,
+				ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
 			if err := at.checkHead(t.Context()); (err == nil) != tc.head {
 				t.Errorf("the head: %v", err)
 			}
@@ -125,7 +127,8 @@ func TestRayReadyBeforeTheSession(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	for nodes, want := range map[int]time.Duration{
-		0: 100 * time.Millisecond, 2: 100 * time.Millisecond, 100: 100 * time.Millisecond, 256: 256 * time.Millisecond, 4096: 500 * time.Millisecond,
+		0: 100 * time.Millisecond, 2: 100 * time.Millisecond, 100: 100 * time.Millisecond,
+		256: 256 * time.Millisecond, 4096: 500 * time.Millisecond,
 	} {
 		if got := readyInterval(nodes); got != want {
 			t.Errorf("of %d nodes it is %s, not %s", nodes, got, want)

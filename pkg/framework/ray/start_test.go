@@ -28,7 +28,8 @@ func TestInterpreter(t *testing.T) {
 		{"pip's", "#!/opt/venv/bin/python3\n" + entryPoint, []string{"/opt/venv/bin/python3"}},
 		{"with an option", "#!/opt/venv/bin/python3.11 -E\n" + entryPoint, []string{"/opt/venv/bin/python3.11", "-E"}},
 		{"by env", "#!/usr/bin/env python3\n" + entryPoint, []string{"/usr/bin/env", "python3"}},
-		{"a path too long for the first line", "#!/bin/sh\n'''exec' /a/python \"$0\" \"$@\"\n' '''\n" + entryPoint, nil},
+		{"a path too long for the first line",
+			"#!/bin/sh\n'''exec' /a/python \"$0\" \"$@\"\n' '''\n" + entryPoint, nil},
 		{"a wrapper", "#!/bin/sh\nexec /opt/ray/bin/ray \"$@\"\n", nil},
 		{"a wrapper that names it", "#!/bin/bash\n# from ray.scripts.scripts import main\nexec ray\n", nil},
 		{"another shell line", "#!/bin/sh\necho\nfrom ray.scripts.scripts import main\n", nil},
@@ -48,7 +49,8 @@ func TestInterpreter(t *testing.T) {
 
 func TestWarm(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"ray": "#!/opt/bin/python3\n" + entryPoint, "wrapped": "#!/bin/sh\nexec ray\n"} {
+	for name, text := range map[string]string{"ray": "#!/opt/bin/python3\n" + entryPoint,
+		"wrapped": "#!/bin/sh\nexec ray\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -84,14 +86,18 @@ func TestOrder(t *testing.T) {
 	}{
 		{
 			"a head", framework.Arguments{"ray", "start", "--head", "--include-dashboard=false"}, nil, false,
-			startOrder{[]string{"start", "--head", "--include-dashboard=false"}, []string{"start_api_server", "start_ray_client_server"}, later},
+			startOrder{[]string{"start", "--head", "--include-dashboard=false"},
+				[]string{"start_api_server", "start_ray_client_server"}, later},
 		},
 		{
-			"with a dashboard", framework.Arguments{"ray", "start", "--head", "--include-dashboard=true"}, framework.Arguments{"--include-dashboard=true"}, false,
-			startOrder{[]string{"start", "--head", "--include-dashboard=true"}, []string{"start_ray_client_server"}, later},
+			"with a dashboard", framework.Arguments{"ray", "start", "--head",
+				"--include-dashboard=true"}, framework.Arguments{"--include-dashboard=true"}, false,
+			startOrder{[]string{"start", "--head", "--include-dashboard=true"},
+				[]string{"start_ray_client_server"}, later},
 		},
 		{
-			"for Ray Client", framework.Arguments{"ray", "start", "--ray-client-server-port=10001"}, framework.Arguments{"--ray-client-server-port", "10001"}, false,
+			"for Ray Client", framework.Arguments{"ray", "start", "--ray-client-server-port=10001"},
+			framework.Arguments{"--ray-client-server-port", "10001"}, false,
 			startOrder{[]string{"start", "--ray-client-server-port=10001"}, []string{"start_api_server"}, later},
 		},
 	} {
@@ -215,7 +221,8 @@ func TestStartTellsNoStranger(t *testing.T) {
 				received <- string(text)
 			}()
 			cmd := exec.CommandContext(t.Context(), python, "-c", startScript, filepath.Join(dir, "ray"))
-			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(dir, "lib"), "PORT="+strconv.Itoa(port), "ENDS="+tc.ends)
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(dir, "lib"),
+				"PORT="+strconv.Itoa(port), "ENDS="+tc.ends)
 			cmd.Stdin = strings.NewReader(`{"args": [], "skipped_methods": [], "deferred_methods": []}`)
 			out, err := cmd.CombinedOutput()
 			_ = listener.Close()

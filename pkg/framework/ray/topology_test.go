@@ -56,11 +56,14 @@ func TestRayResources(t *testing.T) {
 			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003, "nvlink_domain_" + rack: 1}},
 		{"without NVLink to others", Cluster{}, func(*framework.Node) {}, map[string]float64{
 			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003}},
-		{"without GPUs or Slurm", Cluster{}, func(n *framework.Node) { n.GPUs, n.Environ = 0, nil }, map[string]float64{"topo_rank": 3}},
-		{"a spare that has moved up", Cluster{}, func(n *framework.Node) { n.TeamIndex, n.Environ = 0, nil }, map[string]float64{
-			"worker_units": 8, "topo_rank": 3}},
-		{"a head without work", Cluster{DedicatedHead: true}, func(n *framework.Node) { n.TeamIndex, n.NVLinkDomain = 0, rack }, map[string]float64{
-			"slurm_managed_ray_cluster": 1, "ray_head": 1}},
+		{"without GPUs or Slurm", Cluster{}, func(n *framework.Node) { n.GPUs, n.Environ = 0, nil },
+			map[string]float64{"topo_rank": 3}},
+		{"a spare that has moved up", Cluster{},
+			func(n *framework.Node) { n.TeamIndex, n.Environ = 0, nil }, map[string]float64{
+				"worker_units": 8, "topo_rank": 3}},
+		{"a head without work", Cluster{DedicatedHead: true},
+			func(n *framework.Node) { n.TeamIndex, n.NVLinkDomain = 0, rack }, map[string]float64{
+				"slurm_managed_ray_cluster": 1, "ray_head": 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := node

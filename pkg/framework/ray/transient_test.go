@@ -63,7 +63,8 @@ func TestRayTransientByExit(t *testing.T) {
 		{"killed meanwhile", process.Exit{Code: -1, Signal: syscall.SIGKILL}, busy, false},
 		{"not found", process.Exit{Code: 127}, busy, false},
 		{"says nothing", process.Exit{Code: 1}, nil, false},
-		{"refused after a wait", process.Exit{Code: 1}, []string{"Failed to connect to GCS at address", "RuntimeError: Version mismatch: The cluster"}, false},
+		{"refused after a wait", process.Exit{Code: 1},
+			[]string{"Failed to connect to GCS at address", "RuntimeError: Version mismatch: The cluster"}, false},
 		{"says what is not known", process.Exit{Code: 1}, []string{"RuntimeError: the moon is full"}, false},
 	}
 	for _, tc := range tests {

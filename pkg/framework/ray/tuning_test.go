@@ -22,7 +22,8 @@ func TestTuning(t *testing.T) {
 		"RAY_gcs_server_rpc_server_thread_num": "96", "RAY_gcs_server_rpc_client_thread_num": "96",
 		"RAY_num_server_call_thread": "48", "RAY_gcs_max_active_rpcs_per_handler": "19200",
 		"RAY_raylet_report_resources_period_milliseconds": "500", "RAY_task_events_report_interval_ms": "5000",
-		"RAY_grpc_keepalive_time_ms": "60000", "RAY_grpc_keepalive_timeout_ms": "60000", "RAY_num_workers_soft_limit": "16",
+		"RAY_grpc_keepalive_time_ms": "60000", "RAY_grpc_keepalive_timeout_ms": "60000",
+		"RAY_num_workers_soft_limit":                 "16",
 		"RAY_ray_syncer_message_refresh_interval_ms": "10000", "RAY_core_worker_internal_heartbeat_ms": "5000",
 		"RAY_health_check_period_ms": "10000", "RAY_enable_timeline": "false", "RAY_event_stats": "false",
 	})

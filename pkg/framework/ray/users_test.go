@@ -79,7 +79,8 @@ func TestRayTokenForStrangers(t *testing.T) {
 					t.Fatal("the server has not noted its address after 30 s")
 				}
 			}
-			look := users.Job.Command(t.Context(), users.Job.Dir(t), program, "-test.run=^TestLookElsewhere$", "-test.v")
+			look := users.Job.Command(t.Context(), users.Job.Dir(t), program,
+				"-test.run=^TestLookElsewhere$", "-test.v")
 			look.Env = append(look.Env, "RAY_TEST_LOOK="+string(address), "GORACE=atexit_sleep_ms=0")
 			out, err := look.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), tc.says) {
