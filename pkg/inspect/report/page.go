@@ -101,12 +101,8 @@ func contentSecurityPolicy(script []byte) string {
 
 // Heights in pixels.
 const (
-	rowHeight   = 24 // of a row with one phase at a time, as in the page's CSS
-	rowPadding  = 8  // a higher row's, above and below its phases together
+	rowPadding  = 8  // of a row with several phases at the same time, above and below them together
 	trackHeight = 14 // of each of several phases at the same time
-	// maxHighRows is the number of rows up to which all rows are as high as their phases need. The
-	// head's row always is.
-	maxHighRows = 32
 )
 
 // pageRow is the bars of a row, with its height and theirs in pixels. Both are 0 if they are those of
@@ -126,7 +122,7 @@ type laneBar struct {
 // Layout positions the lanes of a row. Lanes that overlap are placed one above the other.
 func (p pageTemplateData) Layout(n NodeRow) (row pageRow) {
 	track, tracks := assignTracks(n.Lanes)
-	if tracks > 1 && (len(p.Rows) <= maxHighRows || n.NodeIndex == 0) {
+	if tracks > 1 {
 		row.LaneHeight = tracks * trackHeight
 		row.Height = row.LaneHeight + rowPadding
 	}
@@ -136,8 +132,7 @@ func (p pageTemplateData) Layout(n NodeRow) (row pageRow) {
 		row.Bars = append(row.Bars, laneBar{
 			PhaseLane: lane, Style: p.Span(lane.From, lane.To) + template.CSS(vertical), //nolint:gosec // numbers
 			// A name would be unreadable on a pattern, and without space for it.
-			Named: !lane.Failed && lane.Phase != phaseDrain && p.Wide(lane.From, lane.To) &&
-				(tracks == 1 || row.Height > 0),
+			Named: !lane.Failed && lane.Phase != phaseDrain && p.Wide(lane.From, lane.To),
 		})
 	}
 	return row

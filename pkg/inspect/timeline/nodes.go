@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -12,20 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-// stateOrder lists the states of a node in the sequence in which it reaches them.
-var stateOrder = []record.State{
-	record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp,
-	record.StateSandboxFailed, record.StateFailed, record.StateDone,
-}
-
-// stateIndex returns the position of a state in order. Unknown states come last.
-func stateIndex(state record.State) int {
-	if at := slices.Index(stateOrder, state); at >= 0 {
-		return at
-	}
-	return len(stateOrder)
-}
 
 // nodeRecordFile is a record in nodes/ and the node to which it belongs.
 type nodeRecordFile struct {
@@ -64,9 +49,6 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 			files = append(files, nodeRecordFile{name, state, node})
 		}
 	}
-	for i := range r.Nodes {
-		r.Nodes[i].sortStates()
-	}
 	forEachConcurrently(r.ctx, len(files), func(i int) { r.readNodeRecord(nodes, files[i]) })
 	for i := range r.Nodes {
 		node := &r.Nodes[i]
@@ -86,21 +68,21 @@ func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 		return false
 	case state == record.StateEvent:
 	case up:
-		n.States = append(n.States, NodeState{Word: record.StateServiceUp, Generation: generation})
+		n.noteState(record.StateServiceUp, generation)
 	default:
-		n.States = append(n.States, NodeState{Word: state})
+		n.noteState(state, 0)
 	}
 	return !up && state != record.StateHeartbeat
 }
 
-// sortStates sorts a node's states and removes duplicates. If a service has been up in several
-// generations, it keeps the newest.
-func (n *Node) sortStates() {
-	slices.SortFunc(n.States, func(a, b NodeState) int {
-		return cmp.Or(cmp.Compare(stateIndex(a.Word), stateIndex(b.Word)), cmp.Compare(a.Word, b.Word),
-			cmp.Compare(b.Generation, a.Generation))
-	})
-	n.States = slices.CompactFunc(n.States, func(a, b NodeState) bool { return a.Word == b.Word })
+// noteState takes over a state. The listing is sorted, so all names of a state follow each other. If a
+// service has been up in several generations, the newest counts.
+func (n *Node) noteState(word record.State, generation int) {
+	if last := len(n.States) - 1; last >= 0 && n.States[last].Word == word {
+		n.States[last].Generation = max(n.States[last].Generation, generation)
+		return
+	}
+	n.States = append(n.States, NodeState{Word: word, Generation: generation})
 }
 
 // forEachConcurrently calls read with 0 to count-1, several at a time. It starts no further call once

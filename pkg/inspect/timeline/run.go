@@ -177,8 +177,7 @@ type Node struct {
 	NodeIndex int
 	// Host is empty if no record that was read contains it.
 	Host string
-	// States are the states in the names of its records in nodes/, in the order in which a node
-	// reaches them, without heartbeats and events.
+	// States are the states in the names of its records in nodes/, without heartbeats and events.
 	States    []NodeState
 	Heartbeat int64 // number of its newest heartbeat; 0 if there is none
 	// StepDaemons are the numbers of the further job steps whose daemons have joined there.

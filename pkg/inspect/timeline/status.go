@@ -272,9 +272,13 @@ func SummarizeRun(run *Run, seen Observation) Status {
 	if s.Silent { // possibly dead: not a success to rely on
 		s.Code = ExitInProgress
 	}
+	// The texts are untrusted: they may move the cursor, reverse the writing direction, or be very long.
 	textutil.CleanTexts(&s, maxTextLength, textutil.SingleLine)
 	return s
 }
+
+// maxTextLength is the maximum length in characters of a text on one line.
+const maxTextLength = 400
 
 // exitCodes maps states to the exit codes of bringupd status.
 var exitCodes = map[RunState]int{

@@ -91,7 +91,7 @@ func (s statusTemplateData) Invocation() string {
 	if s.JobName != "" {
 		line = s.JobName + ": " + line
 	}
-	return sanitizeText(line)
+	return textutil.SingleLine(line, maxTextLength)
 }
 
 // Summary describes the state of the run in one sentence, and in another one why only its result is
@@ -210,4 +210,11 @@ func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {
 		all = append(all, n)
 	}
 	return all
+}
+
+func formatDuration(d time.Duration) string {
+	if d >= time.Hour {
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return textutil.RoundedDuration(d, 10*time.Second)
 }
