@@ -11,16 +11,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/bringupd/bringupd/internal/files"
 )
 
 func TestDiskList(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b", "a", ".a.tmp", ".hidden"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, fileMode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, fileMode))
 	}
 	got, err := plain.ListDir(dir, nil)
 	slices.Sort(got)
@@ -31,9 +27,7 @@ func TestDiskList(t *testing.T) {
 	if got, err := plain.ListDir(dir, func(FileAttributes) error { return refused }); got != nil || !errors.Is(err, refused) {
 		t.Errorf("a check that refuses: got %v, %v", got, err)
 	}
-	if err := os.Symlink(dir, dir+"-link"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, dir+"-link"))
 	if _, err := plain.ListDir(dir+"-link", nil); !errors.Is(classifyListError(err), errNotDir) {
 		t.Errorf("a link: got %v", err)
 	}
@@ -45,13 +39,9 @@ func TestDiskRead(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecordSize), "too-large": strings.Repeat("x", maxRecordSize+1),
 	} {
-		if err := os.WriteFile(path(name), []byte(data), fileMode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path(name), []byte(data), fileMode))
 	}
-	if err := errors.Join(os.Symlink("small", path("link")), os.Mkdir(path("directory"), dirMode), syscall.Mkfifo(path("fifo"), fileMode)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink("small", path("link")), os.Mkdir(path("directory"), dirMode), syscall.Mkfifo(path("fifo"), fileMode)))
 	for _, tc := range []struct {
 		name string
 		size int // -1 for an error
@@ -69,40 +59,9 @@ func TestDiskRead(t *testing.T) {
 	}
 }
 
-// TestDiskTells verifies that the properties of the disk are those that the kernel reports.
-func TestDiskTells(t *testing.T) {
-	dir := t.TempDir()
-	kind, err := plain.FileSystemOf(dir)
-	if want, wantErr := files.FileSystemOf(dir); err != nil || wantErr != nil || kind != want || kind.Name == "" {
-		t.Errorf("it is %+v (%v), not %+v", kind, err, want)
-	}
-	if space, err := plain.SpaceOf(dir); err != nil || space.Size == 0 || space.Free > space.Size {
-		t.Errorf("it has %+v, %v", space, err)
-	}
-	link := filepath.Join(dir, "link")
-	if err := plain.ChangeName(MakeSymlink, "elsewhere", link); err != nil {
-		t.Fatal(err)
-	}
-	if target, err := plain.ReadLink(link); err != nil || target != "elsewhere" {
-		t.Errorf("the link points at %q, %v", target, err)
-	}
-	for _, err := range []error{
-		func() error { _, err := plain.FileSystemOf(dir + "/missing"); return err }(),
-		func() error { _, err := plain.SpaceOf(dir + "/missing"); return err }(),
-		func() error { _, err := plain.ReadLink(dir + "/missing"); return err }(),
-		func() error { _, err := plain.Stat(dir + "/missing"); return err }(),
-	} {
-		if !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
 func TestDiskWriteFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("elsewhere", filepath.Join(dir, "name")))
 	if err := plain.WriteFile(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("write: %v", err)
 	}
@@ -114,17 +73,6 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"name"}) {
 		t.Errorf("left %v", got)
-	}
-}
-
-func TestDiskWriteMode(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "name")
-	if err := plain.WriteFile(path, []byte("x"), true); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&^fileMode != 0 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }
 
@@ -153,9 +101,7 @@ func TestDiskClose(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "name")
-			if err := plain.WriteFile(path, []byte("x"), false); err != nil {
-				t.Fatal(err)
-			}
+			must(t, plain.WriteFile(path, []byte("x"), false))
 			calls, closes, last := 0, 0, -1
 			d := NewDiskFS(before(func(op Op, _ string) error {
 				if calls++; calls == last {
@@ -166,9 +112,7 @@ func TestDiskClose(t *testing.T) {
 				}
 				return nil
 			})).(diskFS)
-			if err := tc.do(d, path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tc.do(d, path))
 			calls, last = 0, calls
 			if err := tc.do(d, path); !errors.Is(err, failed) || calls != last || closes != 1 {
 				t.Errorf("got %v after %d calls of %d", err, calls, last)
@@ -188,9 +132,7 @@ func TestDiskCloseLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "name")
-			if err := plain.WriteFile(path, []byte("x"), false); err != nil {
-				t.Fatal(err)
-			}
+			must(t, plain.WriteFile(path, []byte("x"), false))
 			closing, release := make(chan struct{}), make(chan struct{})
 			d := NewDiskFS(before(func(op Op, _ string) error {
 				if op == OpClose {
@@ -210,12 +152,6 @@ func TestDiskCloseLater(t *testing.T) {
 			}
 			close(release)
 		})
-	}
-}
-
-func TestDiskChangeUnknown(t *testing.T) {
-	if err := plain.ChangeName("paint", "", ""); err == nil {
-		t.Error("no error")
 	}
 }
 
@@ -360,11 +296,7 @@ func TestWriteFirst(t *testing.T) {
 				}
 				fs := tc.fs()
 				a := Access{FS: fs}.withDefaults()
-				publish := a.publishFirst
-				if isClaim {
-					publish = a.publishFirst
-				}
-				if err := publish(dir, "name", []byte("own\n"), !isClaim); !errors.Is(err, wantErr) {
+				if err := a.publishFirst(dir, "name", []byte("own\n"), !isClaim); !errors.Is(err, wantErr) {
 					t.Errorf("got %v, want %v", err, wantErr)
 				}
 				a.Meter.AwaitIdle(within(t)) // the temporary file of a claim is removed in the background

@@ -18,9 +18,7 @@ func TestNewest(t *testing.T) {
 		place := p
 		place.Run, place.Key = run, key
 		dir, err := CreateRun(ctx, place, record.Job{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return dir
 	}
 	newest := func(want int, over bool) AttemptInfo {
@@ -36,29 +34,21 @@ func TestNewest(t *testing.T) {
 		make(other, "another launch's")
 	}
 	for _, strange := range []string{"-a", "-a01", "-a0", "-a-1", "-a1x"} {
-		if err := os.Mkdir(filepath.Join(p.LogDir, p.Run+strange), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(p.LogDir, p.Run+strange), 0o700))
 	}
 	// A file with the job's own output.
-	if err := os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600))
 	newest(-1, false)
 	first := make(p.Run, p.Key)
 	newest(0, false)
 	publishResult := func(d *Dir, next int) {
 		t.Helper()
-		if err := d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: next}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: next}}))
 	}
 	publishResult(first, 1)
 	newest(0, true)
 	second := make(p.Run+"-a1", p.Key)
-	if err := second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{}))
 	begun := newest(1, false)
 	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, record.StateJoined)) || !slices.Contains(begun.ControlNames, NameJob) {
 		t.Errorf("it shows %v and %v", begun.NodeNames, begun.ControlNames)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/bringupd/bringupd/test/users"
@@ -37,18 +35,6 @@ func TestNoteBadNodes(t *testing.T) {
 	}
 }
 
-func TestNoteBadNodesRefused(t *testing.T) {
-	p := newPlace(t)
-	d := create(t, p)
-	if err := os.WriteFile(filepath.Join(p.LogDir, BadNodesDir), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := d.RecordBadNodes(within(t), []string{"n3"})
-	if err == nil || !strings.HasPrefix(err.Error(), "cannot use the directory ") || !strings.Contains(err.Error(), "/bad-nodes/123.0") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // TestNoteBadNodesElsewhere verifies that a directory that other users can write to, or a link to
 // one, is not used: another user may have made it.
 func TestNoteBadNodesElsewhere(t *testing.T) {
@@ -62,35 +48,12 @@ func TestNoteBadNodesElsewhere(t *testing.T) {
 			p, elsewhere := newPlace(t), t.TempDir()
 			d := create(t, p)
 			dir := filepath.Join(p.LogDir, BadNodesDir)
-			if err := make(dir, elsewhere); err != nil {
-				t.Fatal(err)
-			}
+			must(t, make(dir, elsewhere))
 			_, err := d.RecordBadNodes(within(t), []string{"n3"})
 			var refused *DirError
 			if !errors.As(err, &refused) || len(names(t, dir))+len(names(t, elsewhere)) > 0 {
 				t.Errorf("got %v", err)
 			}
 		})
-	}
-}
-
-// TestNoteBadNodesAsksAgain verifies that a call is repeated after a temporary error of the shared
-// file system.
-func TestNoteBadNodesAsksAgain(t *testing.T) {
-	d := create(t, newPlace(t))
-	refused := make(map[NameChange]bool)
-	d.access.FS = &faulty{onChange: func(how NameChange, from, to string) error {
-		if !refused[how] {
-			refused[how] = true
-			return syscall.ESTALE
-		}
-		return plain.ChangeName(how, from, to)
-	}}
-	path, err := d.RecordBadNodes(within(t), []string{"n4"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data, _ := os.ReadFile(path); string(data) != "n4\n" || !refused[MakeDir] || !refused[MakeLink] {
-		t.Errorf("it has %q", data)
 	}
 }

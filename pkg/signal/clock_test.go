@@ -33,47 +33,34 @@ func TestOffsetOf(t *testing.T) {
 	}
 }
 
-// TestOffset verifies that the offset of the server's clock is derived from the first record only.
+// TestOffset verifies that the offset of the server's clock is derived from the first record only,
+// also of one that is claimed.
 func TestOffset(t *testing.T) {
-	p := newPlace(t)
-	ahead := time.Hour
-	p.FS = &faulty{onWrite: func(path string, data []byte) error {
-		now := time.Now().Add(ahead)
-		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, now, now), errWritten)
-	}}
-	d := create(t, p)
-	if offset, known := d.ClockOffset(); known {
-		t.Errorf("%s is known before anything was published", offset)
-	}
-	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{})
-	ahead = 2 * time.Hour
-	publish(t, d, NodesDir, NodeName(0, p.Size, record.StateServiceUp), &record.Mark{})
-	for _, own := range []*Dir{d, d.ForNode(1)} {
-		offset, known := own.ClockOffset()
-		if !known || offset > time.Hour || offset < time.Hour-ceiling {
-			t.Errorf("got %s (known: %t), want one hour", offset, known)
+	for _, want := range []time.Duration{time.Hour, -2 * time.Hour} {
+		for _, isClaim := range []bool{false, true} {
+			p := newPlace(t)
+			ahead := want
+			p.FS = &faulty{onWrite: func(path string, data []byte) error {
+				now := time.Now().Add(ahead)
+				return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, now, now), errWritten)
+			}}
+			d := create(t, p)
+			if offset, known := d.ClockOffset(); known {
+				t.Errorf("%s is known before anything was published", offset)
+			}
+			if isClaim {
+				must(t, d.ClaimRecord(within(t), NodesDir, "0000.joined", &record.Joined{}))
+			} else {
+				publish(t, d, NodesDir, "0000.joined", &record.Joined{})
+			}
+			ahead = 0
+			publish(t, d, NodesDir, NodeName(0, p.Size, record.StateServiceUp), &record.Mark{})
+			for _, own := range []*Dir{d, d.ForNode(1)} {
+				if offset, known := own.ClockOffset(); !known || (offset-want).Abs() > ceiling {
+					t.Errorf("got %s (known: %t), want %s", offset, known, want)
+				}
+			}
 		}
-	}
-}
-
-// TestOffsetOfAClaim verifies the same for a first record that is claimed, also with a server whose
-// clock is behind.
-func TestOffsetOfAClaim(t *testing.T) {
-	p := newPlace(t)
-	behind := 2 * time.Hour
-	p.FS = &faulty{onWrite: func(path string, data []byte) error {
-		then := time.Now().Add(-behind)
-		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, then, then), errWritten)
-	}}
-	d := create(t, p)
-	for node := range 2 {
-		if err := d.ClaimRecord(within(t), NodesDir, NodeName(node, p.Size, record.StateJoined), &record.Joined{}); err != nil {
-			t.Fatal(err)
-		}
-		if offset, known := d.ClockOffset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {
-			t.Errorf("got %s (known: %t), want two hours less", offset, known)
-		}
-		behind = 0
 	}
 }
 

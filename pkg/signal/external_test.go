@@ -21,14 +21,10 @@ func TestOpenExisting(t *testing.T) {
 	d := create(t, p)
 	base := filepath.Dir(p.LogDir)
 	relative, err := filepath.Rel(workingDirectory(t), d.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	point(t, filepath.Join(base, "linked-logs"), p.LogDir)
 	for _, dir := range []*Dir{old, d} {
-		if err := dir.UpdateLatestLink(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dir.UpdateLatestLink(within(t)))
 	}
 	for _, tc := range []struct {
 		name string
@@ -54,9 +50,7 @@ func TestOpenExisting(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 || got.FileSystem() != d.FileSystem() || got.Name() != tc.want.Name() {
 				t.Errorf("opened %+v with %+v", got, job)
 			}
@@ -95,9 +89,7 @@ func TestOpenExistingAsksAgain(t *testing.T) {
 func workingDirectory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -117,12 +109,8 @@ func TestRequestStop(t *testing.T) {
 	d := create(t, newPlace(t))
 	for range 2 {
 		outside, _, err := OpenExisting(within(t), d.Path(), "login")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := outside.RequestStop(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, outside.RequestStop(within(t)))
 	}
 	if got := names(t, filepath.Join(d.Path(), ControlDir)); !slices.Equal(got, []string{NameJob, NameStop}) {
 		t.Errorf("there is %v", got)
@@ -167,9 +155,7 @@ func TestPointLatest(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
 	for range 2 {
-		if err := d.UpdateLatestLink(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.UpdateLatestLink(within(t)))
 	}
 	if target, err := os.Readlink(filepath.Join(p.LogDir, LatestLink)); err != nil || target != d.Name() {
 		t.Errorf("it points at %q, %v", target, err)
@@ -192,14 +178,4 @@ func TestPointLatest(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-func TestRemoveRun(t *testing.T) {
-	d := create(t, newPlace(t))
-	if err := d.RemoveAll(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Lstat(d.Path()); !os.IsNotExist(err) {
-		t.Errorf("it is still there: %v", err)
-	}
 }

@@ -106,9 +106,7 @@ func TestStepFinder(t *testing.T) {
 		q := p
 		q.Run, q.Key = run, run
 		d, err := CreateRun(within(t), q, record.Job{Steps: steps})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return d
 	}
 	step("124.0", "judge")

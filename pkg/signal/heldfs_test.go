@@ -16,9 +16,7 @@ import (
 // exchange exchanges the names of two directories.
 func exchange(t *testing.T, a, b string) {
 	t.Helper()
-	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE))
 }
 
 // lure makes a tree that resembles a run's, and that every user can read and write.
@@ -26,9 +24,7 @@ func lure(t *testing.T, dir, run string) {
 	t.Helper()
 	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir} {
 		path := filepath.Join(dir, sub)
-		if err := errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)))
 	}
 }
 
@@ -54,9 +50,7 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	worker := p
 	worker.NodeIndex, worker.Access = 1, Access{}
 	joined, _, err := NewFinder(worker).AwaitRun(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	there, away := p.LogDir, p.LogDir+"-away"
 	lure(t, away, head.Name())
 	before := tree(t, away)
@@ -106,9 +100,7 @@ func TestStrangersLogDirectory(t *testing.T) {
 	away := p.LogDir + "-away"
 	lure(t, away, head.Name())
 	if os.Geteuid() == 0 {
-		if err := os.Chown(away, 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(away, 1, 1))
 	}
 	exchange(t, p.LogDir, away)
 	p.Access = Access{}
@@ -186,9 +178,7 @@ func TestDraftsAreNew(t *testing.T) {
 	for range 2 {
 		publish(t, d, NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{})
 	}
-	if err := d.PublishOnce(within(t), NameResult, &record.Result{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.PublishOnce(within(t), NameResult, &record.Result{}))
 	if len(drafts) != 3 || drafts[0] == drafts[1] {
 		t.Errorf("the drafts are %v", drafts)
 	}
@@ -197,9 +187,7 @@ func TestDraftsAreNew(t *testing.T) {
 			t.Errorf("%s has less than 128 random bits", path)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(d.Path(), "there"), []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(d.Path(), "there"), []byte("old"), 0o666))
 	if err := plain.WriteFile(filepath.Join(d.Path(), "there"), []byte("new"), false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that is there is written: %v", err)
 	}

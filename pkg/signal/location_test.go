@@ -27,25 +27,19 @@ type obstacle struct {
 
 func mkdir(t testing.TB, path string, mode os.FileMode) string {
 	t.Helper()
-	if err := errors.Join(os.Mkdir(path, dirMode), os.Chmod(path, mode)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(path, dirMode), os.Chmod(path, mode)))
 	return path
 }
 
 func put(t *testing.T, path, data string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(data), fileMode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(data), fileMode))
 	return path
 }
 
 func point(t *testing.T, path, target string) string {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(target, path))
 	return path
 }
 
@@ -64,9 +58,7 @@ func disown(t *testing.T, path string) string {
 	if os.Geteuid() != 0 {
 		return "/usr"
 	}
-	if err := os.Chown(path, 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(path, 65534, 65534))
 	return path
 }
 
@@ -117,9 +109,7 @@ var obstacles = []obstacle{
 
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, mode))
 }
 
 // mended checks that an error states the path, the owner, what was found and what to do, in its own
@@ -163,16 +153,6 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-func TestMakesTheLastPartOfTheLogDirectory(t *testing.T) {
-	p := newPlace(t)
-	p.LogDir = filepath.Join(p.LogDir, "deeper")
-	create(t, p)
-	info, err := os.Stat(p.LogDir)
-	if err != nil || info.Mode().Perm() != dirMode {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-}
-
 // TestServerThatRefusesToMakeWhatIsThere simulates servers that answer "permission denied" to a
 // mkdir of an existing directory.
 func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
@@ -203,9 +183,7 @@ func TestMounts(t *testing.T) {
 		inNamespace(t)
 		return
 	}
-	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
 	t.Run("read-only", testReadOnly)
 	t.Run("full", testFull)
 	t.Run("without room for a name", testNoInodes)
@@ -231,9 +209,7 @@ func mounted(t *testing.T, options string) Location {
 	t.Helper()
 	p := newPlace(t)
 	p.LogDir = mkdir(t, filepath.Join(t.TempDir(), "mount"), dirMode)
-	if err := syscall.Mount("none", p.LogDir, "tmpfs", 0, "mode=0700,"+options); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("none", p.LogDir, "tmpfs", 0, "mode=0700,"+options))
 	t.Cleanup(func() {
 		// The location keeps its directory open.
 		if err := syscall.Unmount(p.LogDir, syscall.MNT_DETACH); err != nil {
@@ -246,9 +222,7 @@ func mounted(t *testing.T, options string) Location {
 func testReadOnly(t *testing.T) {
 	p := mounted(t, "size=1m")
 	d := create(t, p)
-	if err := syscall.Mount("", p.LogDir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("", p.LogDir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
 		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)

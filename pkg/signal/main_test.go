@@ -38,26 +38,20 @@ func within(t testing.TB) context.Context {
 func newPlace(t testing.TB) Location {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "logs")
-	if err := os.Mkdir(logs, dirMode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(logs, dirMode))
 	return Location{LogDir: logs, Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
 }
 
 func create(t testing.TB, p Location) *Dir {
 	t.Helper()
 	d, err := CreateRun(within(t), p, record.Job{ConfigDigest: "digest", PID: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
 func publish(t testing.TB, d *Dir, sub, name string, rec record.Record) {
 	t.Helper()
-	if err := d.PublishRecord(within(t), sub, name, rec, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.PublishRecord(within(t), sub, name, rec, false))
 }
 
 // watching runs a watch until the end of the test.
@@ -75,13 +69,18 @@ func watching(t testing.TB, w *Watch) {
 	})
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // names lists a directory without the package, temporary files included.
 func names(t testing.TB, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := []string{}
 	for _, entry := range entries {
 		all = append(all, entry.Name())

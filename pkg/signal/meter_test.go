@@ -53,9 +53,7 @@ func TestMeterCounts(t *testing.T) {
 			p.Meter = new(CallMeter)
 			d := create(t, p)
 			before := p.Meter.CallStats()
-			if err := tc.do(d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tc.do(d))
 			count := func() (got map[string]int64, sum, all int64) {
 				after := p.Meter.CallStats()
 				got = make(map[string]int64)
@@ -129,12 +127,8 @@ func TestMeterOfAJoin(t *testing.T) {
 	create(t, p)
 	p.NodeIndex, p.Meter = 1, new(CallMeter)
 	d, _, err := NewFinder(p).AwaitRun(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.PublishRecord(t.Context(), NodesDir, NodeName(1, p.Size, record.StateJoined), &record.Joined{}, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, d.PublishRecord(t.Context(), NodesDir, NodeName(1, p.Size, record.StateJoined), &record.Joined{}, false))
 	stats := p.Meter.CallStats()
 	for began := time.Now(); stats.Calls < 14 && time.Since(began) < ceiling; stats = p.Meter.CallStats() {
 		time.Sleep(time.Millisecond) // some closes are not awaited
@@ -190,23 +184,6 @@ func TestMeterSilenceOfTheOldest(t *testing.T) {
 				t.Errorf("silent for %s, and the slowest takes %s, want %s", m.UnresponsiveFor(), m.CallStats().Slowest.Took, want)
 			}
 			m.endRequest(r)
-		}
-	})
-}
-
-// TestMeterSpentAddsUp verifies that the counts of all kinds of call add up to the totals.
-func TestMeterSpentAddsUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := new(CallMeter)
-		for _, op := range []Op{OpRead, OpRead, OpWrite} {
-			_ = NewDiskFS(m).(diskFS).meteredDo(op, "a", func() error { time.Sleep(time.Second); return nil })
-		}
-		want := []OpStats{{OpRead, 2, 2 * time.Second}, {OpWrite, 1, time.Second}}
-		if got := m.OpStats(); !slices.Equal(got, want) {
-			t.Errorf("got %v, not %v", got, want)
-		}
-		if busy := m.CallStats().Busy; busy != 3*time.Second {
-			t.Errorf("all calls have taken %v", busy)
 		}
 	})
 }

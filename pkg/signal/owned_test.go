@@ -1,7 +1,6 @@
 package signal
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,18 +46,14 @@ func TestReadOwned(t *testing.T) {
 	p.FS = foreign{plain, "theirs"}
 	d := create(t, p)
 	for range 2 { // the second call finds it
-		if err := d.EnsureSubdir(within(t), ExecDir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.EnsureSubdir(within(t), ExecDir))
 	}
 	exec := filepath.Join(d.Path(), ExecDir)
 	for _, name := range []string{"ours", "theirs", "open"} {
 		publish(t, d, ExecDir, name, &order{Argv: []string{name}})
 	}
 	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620), os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	put(t, filepath.Join(exec, "short"), `{"v":2,`)
 	for _, tc := range []struct {
@@ -82,34 +77,8 @@ func TestReadOwned(t *testing.T) {
 			t.Errorf("%s has %v", tc.name, rec.Argv)
 		}
 	}
-	if err := os.Chmod(exec, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(exec, 0o777))
 	if shown, err := d.ListOwnedNames(within(t), ExecDir); err == nil {
 		t.Errorf("a directory that is anybody's to write to shows %v", shown)
-	}
-}
-
-// TestBeatAs verifies that a heartbeat is a single name with a counter, and that it is removed at
-// the end.
-func TestBeatAs(t *testing.T) {
-	d := create(t, newPlace(t))
-	if err := d.EnsureSubdir(within(t), ExecDir); err != nil {
-		t.Fatal(err)
-	}
-	for n := range 3 {
-		if err := d.WriteHeartbeat(within(t), ExecDir); err != nil {
-			t.Fatal(err)
-		}
-		shown, err := d.ListOwnedNames(within(t), ExecDir)
-		if want := fmt.Sprintf("0000.beat.%06d", n+1); err != nil || !slices.Equal(shown, []string{want}) {
-			t.Fatalf("beat %d: %v, %v", n+1, shown, err)
-		}
-	}
-	if err := d.RemoveNames(within(t), ExecDir, "0000.beat.000003", "0000.beat.000009"); err != nil {
-		t.Error(err)
-	}
-	if left := names(t, filepath.Join(d.Path(), ExecDir)); len(left) > 0 {
-		t.Errorf("left %v", left)
 	}
 }

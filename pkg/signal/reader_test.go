@@ -108,13 +108,6 @@ func TestReaderRecords(t *testing.T) {
 	}
 }
 
-func TestReaderLeavesOutTemporaries(t *testing.T) {
-	_, folder, _ := reading(t, map[string]string{".new": "", "there": ""})
-	if !slices.Equal(folder.Names, []string{"there"}) {
-		t.Errorf("the names are %v", folder.Names)
-	}
-}
-
 func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	_, _, dir := reading(t, map[string]string{"file": ""})
 	for i, name := range []string{"b", "a", "c"} {
@@ -142,13 +135,6 @@ func TestReaderGivesUp(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestReaderAsksAgain verifies that a file that is temporarily unknown is requested again.
 func TestReaderAsksAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
@@ -172,9 +158,7 @@ func TestReadFrom(t *testing.T) {
 	put(t, filepath.Join(logs, ".hidden"), "hidden")
 	mkdir(t, filepath.Join(logs, "head"), dirMode)
 	point(t, filepath.Join(logs, "link"), "driver.log")
-	if err := syscall.Mkfifo(filepath.Join(logs, "fifo"), fileMode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(filepath.Join(logs, "fifo"), fileMode))
 	folder, err := d.NewReader().ListDir(within(t), LogsDir)
 	must(t, err)
 	for _, tc := range []struct {
@@ -214,9 +198,7 @@ func TestHosts(t *testing.T) {
 	if got, err := d.NewReader().NodeHosts(within(t), 4); err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, not %v", got, err, want)
 	}
-	if err := os.RemoveAll(filepath.Join(d.Path(), NodesDir)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(d.Path(), NodesDir)))
 	if got, err := d.NewReader().NodeHosts(within(t), 4); err == nil {
 		t.Errorf("without the directory: %v", got)
 	}

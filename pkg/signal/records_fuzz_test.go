@@ -150,9 +150,7 @@ func FuzzReadRecord(f *testing.F) {
 	path := filepath.Join(d.Path(), NodesDir, "0001.failed")
 	f.Fuzz(func(t *testing.T, data []byte, more uint32) {
 		size := len(data) + int(more%(2*maxRecordSize))
-		if err := errors.Join(os.WriteFile(path, data, fileMode), os.Truncate(path, int64(size))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(path, data, fileMode), os.Truncate(path, int64(size))))
 		var rec, want record.Failure
 		var err error
 		took := allocated(func() { err = d.readRecordOnce(t.Context(), NodesDir, "0001.failed", &rec) })

@@ -21,7 +21,9 @@ import (
 
 func TestCreate(t *testing.T) {
 	p := newPlace(t)
-	d := create(t, p)
+	ranks := ControlRecord{NameRanks, &record.Placement{PerNode: []int{4, 2}}}
+	d, err := CreateRun(within(t), p, record.Job{ConfigDigest: "digest"}, ranks)
+	must(t, err)
 	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 64 {
 		t.Errorf("made %s at %s with the nonce %q", d.Name(), d.Path(), d.Nonce())
 	}
@@ -37,28 +39,18 @@ func TestCreate(t *testing.T) {
 		}
 	}
 	var job record.Job
-	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil {
-		t.Fatal(err)
-	}
-	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.FileSystem != d.FileSystem().Name || job.ConfigDigest != "digest" || job.Nonce != d.Nonce() {
+	must(t, d.ReadRecord(within(t), ControlDir, NameJob, &job))
+	isOwn := job.Run == p.Run && job.Key == p.Key && job.Size == p.Size && job.Nonce == d.Nonce()
+	if !isOwn || job.FileSystem != d.FileSystem().Name || job.ConfigDigest != "digest" {
 		t.Errorf("the job is %+v", job)
 	}
-}
-
-// TestCreateWithOthers verifies that the other records are there as soon as a peer sees the directory.
-func TestCreateWithOthers(t *testing.T) {
-	p := newPlace(t)
-	_, err := CreateRun(t.Context(), p, record.Job{ConfigDigest: "digest"}, ControlRecord{NameRanks, &record.Placement{PerNode: []int{4, 2}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A peer that sees the directory finds the other records in it.
 	p.NodeIndex = 1
 	peer, _, err := NewFinder(p).AwaitRun(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var plan record.Placement
-	if err := peer.ReadRecord(within(t), ControlDir, NameRanks, &plan); err != nil || !slices.Equal(plan.PerNode, []int{4, 2}) {
+	err = peer.ReadRecord(within(t), ControlDir, NameRanks, &plan)
+	if err != nil || !slices.Equal(plan.PerNode, []int{4, 2}) {
 		t.Errorf("the plan is %+v: %v", plan, err)
 	}
 }
@@ -70,9 +62,7 @@ func TestSecret(t *testing.T) {
 	d, stranger := create(t, p), create(t, other)
 	p.NodeIndex = 1
 	peer, _, err := NewFinder(p).AwaitRun(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	secret := d.DeriveSecret("ray")
 	if len(secret) != 32 || !bytes.Equal(secret, peer.DeriveSecret("ray")) {
 		t.Errorf("the head has %x, and its peer %x", secret, peer.DeriveSecret("ray"))
@@ -194,9 +184,7 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	for _, err := range []error{
 		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir), d.PublishOnce(within(t), "result.json", &record.Mark{}),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, name := range append(seen, d.Path()) {
 		for at := range len(d.nonce) - 7 {
@@ -207,43 +195,6 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	}
 	if len(seen) < 10 {
 		t.Errorf("only %q were seen", seen)
-	}
-}
-
-// TestInspect verifies that the reason is known if a run directory cannot be inspected.
-func TestInspect(t *testing.T) {
-	d := create(t, newPlace(t))
-	put(t, d.path+"-file", "")
-	for _, tc := range []struct {
-		name, path string
-		look       error
-		want       error
-	}{
-		{"ours", d.path, nil, nil},
-		{"missing", d.path + "-missing", nil, errAbsent},
-		{"stale", d.path, syscall.ESTALE, errAbsent},
-		{"a file", d.path + "-file", nil, errNotDir},
-		{"below a file", d.path + "-file/123.0", nil, errNotDir},
-		{"refused", d.path, syscall.EACCES, new(DirError)},
-		{"hanging", d.path, errCeiling, new(StallError)},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			hang := make(chan struct{})
-			defer close(hang)
-			ctx, cancel := context.WithCancel(within(t))
-			defer cancel()
-			other := &Dir{path: tc.path, access: Access{FS: &faulty{onLook: func(string) error {
-				if tc.look == errCeiling {
-					cancel()
-					<-hang
-				}
-				return tc.look
-			}}}.withDefaults()}
-			err := other.checkDir(ctx, Location{})
-			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", tc.want) || (tc.want == errAbsent || tc.want == errNotDir) && err != tc.want {
-				t.Errorf("got %v, want %v", err, tc.want)
-			}
-		})
 	}
 }
 
@@ -332,16 +283,12 @@ func TestLostAnswer(t *testing.T) {
 					return syscall.EIO
 				}}
 				d := create(t, p)
-				if err := d.WriteMark(within(t), ControlDir, NameGateOpen); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.WriteMark(within(t), ControlDir, NameGateOpen))
 				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false); err == nil {
 					t.Fatal("nothing was lost")
 				}
 				answers = true
-				if err := tc.alone(within(t), d); err != nil {
-					t.Fatal(err)
-				}
+				must(t, tc.alone(within(t), d))
 				data, err := os.ReadFile(filepath.Join(d.Path(), ControlDir, NameOrderlyEnd))
 				if err != nil || (len(data) > 0) != lost {
 					t.Errorf("there is %q, %v", data, err)
@@ -393,9 +340,7 @@ func TestNoSuchFileInPassing(t *testing.T) {
 					},
 				}
 				d := create(t, p)
-				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false))
 				if _, err := os.Stat(filepath.Join(d.Path(), ControlDir, NameOrderlyEnd)); err != nil {
 					t.Error(err)
 				}
@@ -412,9 +357,7 @@ func TestBeat(t *testing.T) {
 	nodes := filepath.Join(d.Path(), NodesDir)
 	beat := func(d *Dir) {
 		t.Helper()
-		if err := d.WriteHeartbeat(within(t), NodesDir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.WriteHeartbeat(within(t), NodesDir))
 	}
 	for count := range 3 {
 		beat(d)
@@ -427,9 +370,7 @@ func TestBeat(t *testing.T) {
 		t.Errorf("there is %v", got)
 	}
 	// Another process has removed the file: the heartbeats continue.
-	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(nodes, "0000.beat.000003")))
 	beat(d)
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003-1.beat.000001"}) {
 		t.Errorf("there is %v", got)
@@ -472,9 +413,7 @@ func TestBeatTriesTwice(t *testing.T) {
 			}}
 			d := create(t, p)
 			for range 2 {
-				if err := d.WriteHeartbeat(within(t), NodesDir); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.WriteHeartbeat(within(t), NodesDir))
 				answers = tc.answers
 			}
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, tc.want) || asked > 2 {

@@ -24,17 +24,11 @@ func TestTwin(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			d, err := CreateRun(within(t), p, record.Job{PID: tc.pid})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := d.PublishRecord(within(t), NodesDir, d.NodeName(0, record.StateJoined), &record.Joined{PID: tc.pid}, false); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, d.PublishRecord(within(t), NodesDir, d.NodeName(0, record.StateJoined), &record.Joined{PID: tc.pid}, false))
 			p.Host = tc.host
 			begun, err := p.NewestAttempt(within(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, again := CreateRun(within(t), p, record.Job{})
 			for what, err := range map[string]error{"joined": begun.CheckDuplicate(within(t)), "created": again} {
 				var same *DuplicateDaemonError

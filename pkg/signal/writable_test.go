@@ -31,9 +31,7 @@ func TestExposure(t *testing.T) {
 			dir := t.TempDir()
 			team := filepath.Join(dir, "team")
 			for _, err := range []error{os.Mkdir(team, 0o700), os.Chown(team, tc.owner, 0), os.Chmod(team, tc.mode), os.Chmod(dir, tc.grandparent)} {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 			found := ExposureAbove(filepath.Join(team, "logs"))
 			plain := strings.NewReplacer(dir, "DIR")
