@@ -38,18 +38,12 @@ func TestHowItEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			listener, err := TCP{}.Listen()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer listener.Close()
 			theirs, err := TCP{}.Dial(t.Context(), listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ours, err := listener.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			end, _ := sealedPair(ours, theirs)
 			l := newLink(end, identity{})
 			tc.end(theirs)

@@ -3,33 +3,20 @@ package peerlink
 import (
 	"context"
 	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// answers is a network on which each call to an address gets the next of its answers; the last
-// answer serves all later calls.
-type answers struct {
-	mu    sync.Mutex
-	given map[string][]reaction // guarded by mu
-}
+// answers is a network whose addresses answer each call in the same way.
+type answers map[string]reaction
 
 type reaction func(ctx context.Context) (net.Conn, error)
 
-func (*answers) Listen() (net.Listener, error) { return nil, syscall.ENOTSUP }
+func (answers) Listen() (net.Listener, error) { return nil, syscall.ENOTSUP }
 
-func (a *answers) Dial(ctx context.Context, address string) (net.Conn, error) {
-	a.mu.Lock()
-	next := a.given[address][0]
-	if len(a.given[address]) > 1 {
-		a.given[address] = a.given[address][1:]
-	}
-	a.mu.Unlock()
-	return next(ctx)
-}
+func (a answers) Dial(ctx context.Context, address string) (net.Conn, error) { return a[address](ctx) }
 
 // refuses refuses a call. It and the following functions are the reactions to a call.
 func refuses(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
@@ -38,23 +25,18 @@ func unknown(context.Context) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}
 }
 
+func listens(context.Context) (net.Conn, error) {
+	near, _ := newMemoryPair()
+	return near, nil
+}
+
 func dark(ctx context.Context) (net.Conn, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// takes returns a reaction that accepts the call and runs do on the accepting side.
-func takes(do func(far *memoryConn)) reaction {
-	return func(context.Context) (net.Conn, error) {
-		near, far := newMemoryPair()
-		do(far)
-		return near, nil
-	}
-}
-
 // TestIsHeadPortClosed verifies which answers of the addresses prove that the head has died.
 func TestIsHeadPortClosed(t *testing.T) {
-	listens := takes(func(*memoryConn) {})
 	for _, tc := range []struct {
 		name          string
 		first, second reaction
@@ -71,7 +53,7 @@ func TestIsHeadPortClosed(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				network := &answers{given: map[string][]reaction{"first": {tc.first}, "second": {tc.second}}}
+				network := answers{"first": tc.first, "second": tc.second}
 				w := NewWorker(testConfig(), 1, network, []string{"first", "second"}, workerNews{newNews()}, well)
 				began := time.Now()
 				if got := w.IsHeadPortClosed(t.Context()); got != tc.want {

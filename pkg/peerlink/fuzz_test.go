@@ -57,18 +57,14 @@ func FuzzExamine(f *testing.F) {
 		most := len(said)
 		if knows = knows && len(said) >= claimSize; knows {
 			state, err := newHandshake(testKey, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			conn.said, _, _, _ = state.WriteMessage([]byte(preface), nil)
 			conn.then = func(written []byte) []byte {
 				if len(written) != len(preface)+messageSize {
 					return nil
 				}
 				_, sends, _, err := state.ReadMessage(nil, written[len(preface):])
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				sealed, _ := sends.Encrypt(nil, nil, said[:claimSize])
 				if altered > 0 {
 					sealed[altered%len(sealed)] ^= 1

@@ -32,15 +32,11 @@ func (r *recorder) Write(p []byte) (int, error) {
 func recording(t *testing.T, key []byte, node int, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	kept := &recorder{Conn: conn}
 	sealed, err := handshakeAsWorker(kept, key, node, identity{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sealed.Conn = kept
 	_, _ = sealed.Write([]byte{frameGoodbye})
 	return kept.written
@@ -59,19 +55,13 @@ func hearMessage(conn net.Conn, message []byte) error {
 func call(t *testing.T, conn net.Conn, key []byte) (sealed *secureConn) {
 	t.Helper()
 	state, err := newHandshake(key, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first, _, _, _ := state.WriteMessage([]byte(preface), nil)
 	_, _ = conn.Write(first)
 	var answer [messageSize]byte
-	if err := hearMessage(conn, answer[:]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, hearMessage(conn, answer[:]))
 	_, sends, receives, err := state.ReadMessage(nil, answer[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
 }
 
@@ -139,9 +129,7 @@ func TestStrangers(t *testing.T) {
 			recorded := recording(t, testKey, 2, h.address)
 			h.news.wait(t, "2 left", 1)
 			conn, err := net.Dial("tcp", h.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(ceiling))
 			tc.say(t, conn, recorded)
@@ -191,9 +179,7 @@ func TestFlood(t *testing.T) {
 	}()
 	for range h.cfg.Nodes + 64 + more {
 		conn, err := net.Dial("tcp", h.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		flood = append(flood, conn)
 	}
 	until(t, "some are crowded out", func() bool { return h.Stats().Rejected[errTooManyConns.reason] >= 1 })
@@ -292,9 +278,7 @@ func TestFreshKeys(t *testing.T) {
 func answerTo(t *testing.T, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	read := &readRecorder{Conn: conn}
 	if _, err := handshakeAsWorker(read, testKey, 2, identity{}); err != nil {
@@ -346,9 +330,7 @@ func TestFalseHead(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			listener, err := TCP{}.Listen()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer listener.Close()
 			_, port, _ := net.SplitHostPort(listener.Addr().String())
 			w := startWorker(t, slowConfig(), 1, TCP{}, net.JoinHostPort("127.0.0.1", port))
@@ -361,9 +343,7 @@ func TestFalseHead(t *testing.T) {
 				_ = conn.SetDeadline(time.Now().Add(ceiling))
 				_, _ = conn.Write([]byte(preface))
 				said := make([]byte, messageSize)
-				if err := hearMessage(conn, said); err != nil {
-					t.Fatal(err)
-				}
+				must(t, hearMessage(conn, said))
 				tc.play(conn, said)
 				_ = conn.Close()
 			}

@@ -10,7 +10,7 @@ import (
 
 // TestAsk verifies that a worker answers a request at once, and not with its next heartbeat.
 func TestAsk(t *testing.T) {
-	inMemory(t, func(t *testing.T, _ *memory, h *aHead, _ *aWorker) {
+	inMemory(t, "in memory", func(t *testing.T, _ *memory, h *aHead, _ *aWorker) {
 		before := h.news.count("1 heard")
 		h.RequestHeartbeats()
 		synctest.Wait()

@@ -3,7 +3,6 @@ package peerlink
 import (
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,9 @@ func TestBeatsAndNudges(t *testing.T) {
 	h, w := meet(t)
 	h.news.wait(t, "1 heard", 3)
 	w.news.wait(t, "heard", 3)
+	until(t, "both kernels acknowledge data", func() bool {
+		return w.TCPState().Acknowledges && h.WorkerTCPState(1).Acknowledges
+	})
 	h.NotifyWorkers()
 	w.news.wait(t, "nudged", 1)
 	w.NotifyHead()
@@ -58,16 +60,14 @@ func TestFarewell(t *testing.T) {
 			h.stop()
 		})
 	})
-	t.Run("of the worker, to a head that does not answer", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.last().lose()
-			begin := time.Now()
-			w.SayGoodbye()
-			<-w.done
-			if took := time.Since(begin); took != lingerTimeout {
-				t.Errorf("it took %v", took)
-			}
-		})
+	inMemory(t, "of the worker, to a head that does not answer", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.last().lose()
+		begin := time.Now()
+		w.SayGoodbye()
+		<-w.done
+		if took := time.Since(begin); took != lingerTimeout {
+			t.Errorf("it took %v", took)
+		}
 	})
 	t.Run("of the head, to one who comes later", func(t *testing.T) {
 		h := startHead(t, slowConfig())
@@ -76,47 +76,6 @@ func TestFarewell(t *testing.T) {
 		<-w.done
 		h.news.wait(t, "1 left", 1)
 		expect(t, "worker", w.news.news, "connected", "left")
-	})
-}
-
-// TestStopped verifies that a stopped daemon counts as silent while its kernel answers, and that
-// one that continues was never gone.
-func TestStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
-	t.Run("the worker", func(t *testing.T) {
-		t.Parallel()
-		h := startHead(t, slowConfig())
-		w := startHelper(t, h.address)
-		h.news.wait(t, "1 heard", 2)
-		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, h.slots[1].link.Load(), h.WorkerTCPState, 1)
-		_ = w.cmd.Process.Signal(syscall.SIGCONT)
-		h.news.wait(t, "1 heard", h.news.count("1 heard")+2)
-		expect(t, "head", onlyLost(h.news.news))
-	})
-	t.Run("the head", func(t *testing.T) {
-		t.Parallel()
-		h := startHelper(t, "head")
-		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
-		w.news.wait(t, "heard", 2)
-		_ = h.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, w.headSlot.link.Load(), func(int) TCPState { return w.TCPState() }, 0)
-		_ = h.cmd.Process.Signal(syscall.SIGCONT)
-		w.news.wait(t, "heard", w.news.count("heard")+2)
-		w.stop()
-		expect(t, "worker", onlyLost(w.news.news))
-	})
-}
-
-// silent waits until nothing has arrived for long and the evidence shows that the peer's kernel
-// works.
-func silent(t *testing.T, l *link, evidence func(int) TCPState, node int) {
-	t.Helper()
-	until(t, "the peer is silent and its kernel is well", func() bool {
-		e := evidence(node)
-		return l.silentFor() > 5*slowConfig().HeartbeatInterval && e.Connected && e.Acknowledges && e.SilentFor < l.silentFor()
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,9 +33,6 @@ func slowConfig() Config {
 }
 
 func TestMain(m *testing.M) {
-	if helper := os.Getenv(helperVariable); helper != "" {
-		os.Exit(help(helper))
-	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -138,6 +134,13 @@ func (n *news) waitAny(t testing.TB, what ...string) string {
 	return found
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // until waits until holds is true.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
@@ -159,9 +162,7 @@ type aHead struct {
 func startHead(t testing.TB, cfg Config) *aHead {
 	t.Helper()
 	listener, err := TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return runHead(t, cfg, listener)
 }
 

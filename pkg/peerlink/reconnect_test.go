@@ -14,8 +14,8 @@ import (
 )
 
 // inMemory runs test with a connected head and worker, with a simulated clock.
-func inMemory(t *testing.T, test func(t *testing.T, network *memory, h *aHead, w *aWorker)) {
-	synctest.Test(t, func(t *testing.T) {
+func inMemory(t *testing.T, name string, test func(t *testing.T, network *memory, h *aHead, w *aWorker)) {
+	inBubble := func(t *testing.T) {
 		network := &memory{}
 		listener, _ := network.Listen()
 		h := runHead(t, testConfig(), listener)
@@ -25,7 +25,8 @@ func inMemory(t *testing.T, test func(t *testing.T, network *memory, h *aHead, w
 		test(t, network, h, w)
 		w.stop()
 		h.stop()
-	})
+	}
+	t.Run(name, func(t *testing.T) { synctest.Test(t, inBubble) })
 }
 
 // took returns the time until the event occurs.
@@ -37,116 +38,98 @@ func took(t *testing.T, n *news, what string) time.Duration {
 }
 
 func TestEnds(t *testing.T) {
-	t.Run("closed in order, and nobody listens", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			_ = network.listen.Close() // first, otherwise the worker may come back while the head ends
-			h.stop()
-			if took := took(t, w.news.news, "refused"); took > time.Millisecond {
-				t.Errorf("it took %v", took)
-			}
-			time.Sleep(time.Minute)
-			expect(t, "worker", w.news.news, "connected", "refused")
-		})
+	inMemory(t, "closed in order, and nobody listens", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		_ = network.listen.Close() // first, otherwise the worker may come back while the head ends
+		h.stop()
+		if took := took(t, w.news.news, "refused"); took > time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(time.Minute)
+		expect(t, "worker", w.news.news, "connected", "refused")
 	})
-	t.Run("closed in order, and nobody answers", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.dark.Store(true)
-			h.stop()
-			if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
-				t.Errorf("it took %v", took)
-			}
-			time.Sleep(time.Minute)
-			expect(t, "worker", w.news.news, "connected", "closed")
-		})
+	inMemory(t, "closed in order, and nobody answers", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.dark.Store(true)
+		h.stop()
+		if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(time.Minute)
+		expect(t, "worker", w.news.news, "connected", "closed")
 	})
-	t.Run("closed in order, out of reach, and refused where it never was", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.apart.Store(true)
-			h.stop()
-			if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
-				t.Errorf("it took %v", took)
-			}
-			expect(t, "worker", w.news.news, "connected", "closed")
-		})
+	inMemory(t, "closed in order, out of reach, and refused where it never was", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.apart.Store(true)
+		h.stop()
+		if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		expect(t, "worker", w.news.news, "connected", "closed")
 	})
-	t.Run("the worker ends", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, _ *memory, h *aHead, w *aWorker) {
-			w.stop()
-			if took := took(t, h.news.news, "1 closed"); took != 30*time.Millisecond {
-				t.Errorf("it took %v", took)
-			}
-			expect(t, "worker", w.news.news, "connected")
-		})
+	inMemory(t, "the worker ends", func(t *testing.T, _ *memory, h *aHead, w *aWorker) {
+		w.stop()
+		if took := took(t, h.news.news, "1 closed"); took != 30*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		expect(t, "worker", w.news.news, "connected")
 	})
-	t.Run("reset, and not back", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.dark.Store(true)
-			resetConn(network.last())
-			if took := took(t, h.news.news, "1 broken"); took != 4*testBeat {
-				t.Errorf("it took %v", took)
-			}
-			w.news.wait(t, "broken", 1)
-			network.dark.Store(false)
-			w.news.wait(t, "connected", 2)
-			h.news.wait(t, "1 connected", 2)
-			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
-			if !reflect.DeepEqual(h.Stats(), record.LinkReport{Reconnects: 1}) {
-				t.Errorf("seen %+v", h.Stats())
-			}
-		})
+	inMemory(t, "reset, and not back", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.dark.Store(true)
+		resetConn(network.last())
+		if took := took(t, h.news.news, "1 broken"); took != 4*testBeat {
+			t.Errorf("it took %v", took)
+		}
+		w.news.wait(t, "broken", 1)
+		network.dark.Store(false)
+		w.news.wait(t, "connected", 2)
+		h.news.wait(t, "1 connected", 2)
+		expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
+		if !reflect.DeepEqual(h.Stats(), record.LinkReport{Reconnects: 1}) {
+			t.Errorf("seen %+v", h.Stats())
+		}
 	})
-	t.Run("reset, and back", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.apart.Store(true)
-			resetConn(network.last())
-			time.Sleep(3 * testBeat)
-			network.apart.Store(false)
-			time.Sleep(time.Minute)
-			expect(t, "head", h.news.news, "1 connected", "1 connected")
-			expect(t, "worker", w.news.news, "connected", "connected")
-		})
+	inMemory(t, "reset, and back", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.apart.Store(true)
+		resetConn(network.last())
+		time.Sleep(3 * testBeat)
+		network.apart.Store(false)
+		time.Sleep(time.Minute)
+		expect(t, "head", h.news.news, "1 connected", "1 connected")
+		expect(t, "worker", w.news.news, "connected", "connected")
 	})
-	t.Run("the network loses all for a while", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.dark.Store(true)
-			network.last().lose()
-			time.Sleep(10 * time.Second)
-			if dials := network.dials.Load(); dials < 10 || dials > 40 {
-				t.Errorf("it has dialled %d times", dials)
-			}
-			if !h.WorkerTCPState(1).Connected || !w.TCPState().Connected || h.WorkerTCPState(1).SilentFor < 9*time.Second {
-				t.Errorf("the evidence is %+v and %+v", h.WorkerTCPState(1), w.TCPState())
-			}
-			network.dark.Store(false)
-			w.news.wait(t, "connected", 2)
-			h.news.wait(t, "1 connected", 2)
-			expect(t, "head", h.news.news, "1 connected", "1 connected")
-			expect(t, "worker", w.news.news, "connected", "connected")
-		})
+	inMemory(t, "the network loses all for a while", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.dark.Store(true)
+		network.last().lose()
+		time.Sleep(10 * time.Second)
+		if dials := network.dials.Load(); dials < 10 || dials > 40 {
+			t.Errorf("it has dialled %d times", dials)
+		}
+		if !h.WorkerTCPState(1).Connected || !w.TCPState().Connected || h.WorkerTCPState(1).SilentFor < 9*time.Second {
+			t.Errorf("the evidence is %+v and %+v", h.WorkerTCPState(1), w.TCPState())
+		}
+		network.dark.Store(false)
+		w.news.wait(t, "connected", 2)
+		h.news.wait(t, "1 connected", 2)
+		expect(t, "head", h.news.news, "1 connected", "1 connected")
+		expect(t, "worker", w.news.news, "connected", "connected")
 	})
 }
 
 // TestEndsThatAreNoDeath verifies that an end that is not a death does not look like one to the
 // other side: a death would be reported after 30 ms.
 func TestEndsThatAreNoDeath(t *testing.T) {
-	t.Run("the head does not understand a frame", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.apart.Store(true)
-			_, _ = w.headSlot.link.Load().conn.Write([]byte{'x'})
-			w.news.waitAny(t, "closed", "broken", "refused")
-			expect(t, "worker", w.news.news, "connected", "broken")
-		})
+	inMemory(t, "the head does not understand a frame", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.apart.Store(true)
+		_, _ = w.headSlot.link.Load().conn.Write([]byte{'x'})
+		w.news.waitAny(t, "closed", "broken", "refused")
+		expect(t, "worker", w.news.news, "connected", "broken")
 	})
-	t.Run("a new connection takes the place", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			conn, _ := network.Dial(t.Context(), "head")
-			network.apart.Store(true)
-			if _, err := handshakeAsWorker(conn, w.cfg.Key, 1, w.identity); err != nil {
-				t.Fatal(err)
-			}
-			w.news.waitAny(t, "closed", "broken", "refused")
-			expect(t, "worker", w.news.news, "connected", "broken")
-		})
+	inMemory(t, "a new connection takes the place", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		conn, _ := network.Dial(t.Context(), "head")
+		network.apart.Store(true)
+		if _, err := handshakeAsWorker(conn, w.cfg.Key, 1, w.identity); err != nil {
+			t.Fatal(err)
+		}
+		w.news.waitAny(t, "closed", "broken", "refused")
+		expect(t, "worker", w.news.news, "connected", "broken")
 	})
 	t.Run("the worker has no more time for the handshake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,41 +148,35 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 }
 
 func TestSecondDaemon(t *testing.T) {
-	t.Run("beside one that is well", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			second := startWorker(t, testConfig(), 1, network, "head")
-			<-second.done
-			time.Sleep(time.Minute)
-			expect(t, "second", second.news.news, "rejected")
-			expect(t, "worker", w.news.news, "connected")
-			expect(t, "head", h.news.news, "1 connected")
-			if !reflect.DeepEqual(h.Stats(), record.LinkReport{Rejected: map[string]int{errDuplicateDaemon.reason: 1}}) {
-				t.Errorf("seen %+v", h.Stats())
-			}
-		})
+	inMemory(t, "beside one that is well", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		second := startWorker(t, testConfig(), 1, network, "head")
+		<-second.done
+		time.Sleep(time.Minute)
+		expect(t, "second", second.news.news, "rejected")
+		expect(t, "worker", w.news.news, "connected")
+		expect(t, "head", h.news.news, "1 connected")
+		if !reflect.DeepEqual(h.Stats(), record.LinkReport{Rejected: map[string]int{errDuplicateDaemon.reason: 1}}) {
+			t.Errorf("seen %+v", h.Stats())
+		}
 	})
-	t.Run("after one that has ended", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			w.stop()
-			h.news.wait(t, "1 closed", 1)
-			second := startWorker(t, testConfig(), 1, network, "head")
-			second.news.wait(t, "connected", 1)
-			h.news.wait(t, "1 connected", 2)
-			expect(t, "head", h.news.news, "1 connected", "1 closed", "1 connected")
-		})
+	inMemory(t, "after one that has ended", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		w.stop()
+		h.news.wait(t, "1 closed", 1)
+		second := startWorker(t, testConfig(), 1, network, "head")
+		second.news.wait(t, "connected", 1)
+		h.news.wait(t, "1 connected", 2)
+		expect(t, "head", h.news.news, "1 connected", "1 closed", "1 connected")
 	})
-	t.Run("after one that is silent", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			network.last().lose()
-			network.dark.Store(true)
-			w.finish() // its host is lost
-			time.Sleep(5 * testBeat)
-			network.dark.Store(false)
-			second := startWorker(t, testConfig(), 1, network, "head")
-			second.news.wait(t, "connected", 1)
-			h.news.wait(t, "1 connected", 2)
-			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
-		})
+	inMemory(t, "after one that is silent", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+		network.last().lose()
+		network.dark.Store(true)
+		w.finish() // its host is lost
+		time.Sleep(5 * testBeat)
+		network.dark.Store(false)
+		second := startWorker(t, testConfig(), 1, network, "head")
+		second.news.wait(t, "connected", 1)
+		h.news.wait(t, "1 connected", 2)
+		expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
 	})
 }
 
@@ -229,13 +206,9 @@ func TestNeverConnected(t *testing.T) {
 // TestAddresses verifies that addresses that cannot be the head's are skipped.
 func TestAddresses(t *testing.T) {
 	stranger, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stranger.Close()
 	_ = nobody.Close()
 	go func() {
@@ -255,9 +228,7 @@ func TestAddresses(t *testing.T) {
 // TestAddressFamilies uses both kinds of address, as far as this machine has them.
 func TestAddressFamilies(t *testing.T) {
 	loopback, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addrs, err := loopback.Addrs()
 	if err != nil || len(addrs) == 0 {
 		t.Fatalf("lo has %v, %v", addrs, err)

@@ -59,7 +59,7 @@ func TestReportsOfHead(t *testing.T) {
 // TestReportsAfterReconnection verifies that a part of a report on an earlier connection does not
 // damage the next one.
 func TestReportsAfterReconnection(t *testing.T) {
-	inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+	inMemory(t, "in memory", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 		w.SendReport("before", nil)
 		h.news.wait(t, reported("before", nil), 1)
 		l := w.headSlot.liveLink()

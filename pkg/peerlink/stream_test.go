@@ -10,9 +10,7 @@ import (
 
 func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 	listener, err := TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := NewHead(slowConfig(), listener, nil)
 	h.HandleStreams(RendezvousStream, func(_ context.Context, node int, conn io.ReadWriteCloser) {
 		_, _ = conn.Write([]byte{byte(node)})
@@ -25,9 +23,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 	defer cancel()
 	for _, node := range []int{0, 3} {
 		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, node, TCP{}, []string{listener.Addr().String()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := io.ReadAll(conn)
 		if err != nil || len(got) != 1 || int(got[0]) != node {
 			t.Errorf("node %d was served as %v: %v", node, got, err)
@@ -44,9 +40,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 
 func TestSummonedForACommand(t *testing.T) {
 	listener, err := TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	peers := headNews{newNews()}
 	h := NewHead(slowConfig(), listener, peers)
 	came := make(chan int, 1)
