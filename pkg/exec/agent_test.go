@@ -65,9 +65,7 @@ func TestEndsWithItsAgent(t *testing.T) {
 			var call sync.WaitGroup
 			call.Go(func() { s.call(ctx, from, host, "sleep 1000 & echo $! > "+path+"; wait") })
 			pid, err := strconv.Atoi(file(t, path))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			cancel()
 			call.Wait()
 			for end := time.Now().Add(ceiling); lives(pid); time.Sleep(5 * time.Millisecond) {

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -32,54 +31,23 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// observedFS calls a function before each call that reads or changes a file.
-type observedFS struct {
-	signal.SharedFS
-	call func(op, path string) error
+// observer is called before each call to the file system, and may make it fail or hang.
+type observer func(op signal.Op, path string) error
+
+// BeginCall implements [signal.Interceptor].
+func (o observer) BeginCall(op signal.Op, path string) (time.Time, error) {
+	if o == nil {
+		return time.Now(), nil
+	}
+	return time.Now(), o(op, path)
 }
 
-func (o observedFS) ListDir(path string, vet func(signal.FileAttributes) error) ([]string, error) {
-	if err := o.call("list", path); err != nil {
-		return nil, err
-	}
-	return o.SharedFS.ListDir(path, vet)
-}
-
-func (o observedFS) ReadFile(path string) ([]byte, error) {
-	if err := o.call("read", path); err != nil {
-		return nil, err
-	}
-	return o.SharedFS.ReadFile(path)
-}
-
-func (o observedFS) ReadRange(path string, from, most int64) ([]byte, signal.FileAttributes, error) {
-	if err := o.call("read", path); err != nil {
-		return nil, signal.FileAttributes{}, err
-	}
-	return o.SharedFS.ReadRange(path, from, most)
-}
-
-func (o observedFS) WriteFile(path string, data []byte, durable bool) error {
-	if err := o.call("write", path); err != nil {
-		return err
-	}
-	return o.SharedFS.WriteFile(path, data, durable)
-}
-
-func (o observedFS) ChangeName(how signal.NameChange, from, to string) error {
-	if err := o.call(string(how), to); err != nil {
-		return err
-	}
-	return o.SharedFS.ChangeName(how, from, to)
-}
+// EndCall implements [signal.Interceptor].
+func (observer) EndCall(signal.Op, string, time.Time) {}
 
 // observe returns the access of a process to the file system whose calls are observed.
-func observe(call func(op, path string) error) signal.Access {
-	disk := signal.NewDiskFS(new(signal.CallMeter))
-	if call != nil {
-		disk = observedFS{disk, call}
-	}
-	return signal.Access{FS: disk, NoHints: true}
+func observe(call observer) signal.Access {
+	return signal.Access{FS: signal.NewDiskFS(call), NoHints: true}
 }
 
 // job is a run in a bubble, whose nodes execute commands. It implements [exec.Team].
@@ -92,7 +60,6 @@ type job struct {
 	record     record.Job
 	outside    *memory.Host // of the callers
 	absent     atomic.Pointer[[]int]
-	warnings   *observer.ObservedLogs
 	writeFails atomic.Int32 // number of errors of writing that were logged
 	endRun     context.CancelFunc
 	endLinks   context.CancelFunc // closes all connections
@@ -107,15 +74,14 @@ type job struct {
 
 // newJob starts a run of size nodes. Callers can connect to the head if it is linked. call observes
 // the calls of all nodes to the file system, and may be nil.
-func newJob(t *testing.T, size int, linked bool, call func(op, path string) error) *job {
+func newJob(t *testing.T, size int, linked bool, call observer) *job {
 	t.Helper()
 	place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: size, Host: "n0", Access: observe(call)}
 	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, warnings := observer.New(zap.WarnLevel)
-	j := &job{t: t, dir: dir, size: size, warnings: warnings, outside: new(memory.Net).Host("outside")}
+	j := &job{t: t, dir: dir, size: size, outside: new(memory.Net).Host("outside")}
 	work, endWork := context.WithCancel(t.Context())
 	run, endRun := context.WithCancel(work)
 	links, endLinks := context.WithCancel(work)
@@ -130,7 +96,7 @@ func newJob(t *testing.T, size int, linked bool, call func(op, path string) erro
 		trails = append(trails, trail)
 		of := dir.ForNode(node)
 		daemon := exec.Daemon{
-			NodeIndex: node, Dir: of, Control: of.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.New(core), Trail: trail,
+			NodeIndex: node, Dir: of, Control: of.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: trail,
 			LogWriteError: func(err error) {
 				if err != nil {
 					j.writeFails.Add(1)
@@ -238,7 +204,7 @@ func (j *job) NotifyWorker(node int) { j.nodes[node].Control.NotifyChange() }
 // client returns a caller with one connection and one access to the file system.
 func (j *job) client(request exec.Request, times exec.Timeouts, out, errs io.Writer) *exec.Client {
 	j.t.Helper()
-	place := signal.Location{Access: observe(func(string, string) error {
+	place := signal.Location{Access: observe(func(signal.Op, string) error {
 		if j.vanished.Load() {
 			return syscall.EIO
 		}
@@ -494,8 +460,8 @@ func TestReadsAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now().Add(time.Minute)
-			j := newJob(t, 2, false, func(op, path string) error {
-				if time.Since(began) < 0 || op != "read" {
+			j := newJob(t, 2, false, func(op signal.Op, path string) error {
+				if time.Since(began) < 0 || op != signal.OpRead {
 					return nil
 				}
 				return tc.fails(path, time.Since(began))

@@ -38,9 +38,7 @@ func TestMarker(t *testing.T) {
 			}
 		}
 		for _, node := range slices.Sorted(maps.Keys(markers)) {
-			if err := markers[node].Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, markers[node].Close())
 		}
 		if to.String() != tc.want {
 			t.Errorf("%s: %.200q, not %.200q", tc.name, to.String(), tc.want)

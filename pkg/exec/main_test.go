@@ -62,9 +62,7 @@ func raise(t testing.TB) *stage {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stage{t: t, ctx: ctx}
 	super, err := process.NewSupervisor(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var tasks sync.WaitGroup
 	t.Cleanup(func() {
 		cancel()
@@ -103,10 +101,15 @@ func raise(t testing.TB) *stage {
 func pair(t testing.TB) (Conn, Conn) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	must(t, err)
+	return os.NewFile(uintptr(fds[0]), "one"), os.NewFile(uintptr(fds[1]), "other")
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(fds[0]), "one"), os.NewFile(uintptr(fds[1]), "other")
 }
 
 // said is the outcome of a command.

@@ -18,9 +18,7 @@ import (
 func TestManInTheMiddle(t *testing.T) {
 	s := raise(t)
 	listener, err := peerlink.TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key := bytes.Repeat([]byte{7}, peerlink.KeySize)
 	head := peerlink.NewHead(peerlink.Config{Key: key, Nodes: 4, HeartbeatInterval: time.Second}, listener, nil)
 	head.HandleStreams(peerlink.CommandStream, s.exchange.ServeConn)

@@ -54,9 +54,7 @@ func TestWorldRank(t *testing.T) {
 
 func TestNodeHasNCCL(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = listener.Close() }()
 	at := listener.Addr().String()
 	for _, tc := range []struct {

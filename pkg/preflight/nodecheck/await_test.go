@@ -29,6 +29,13 @@ func (s *script) Attributes() []check.Attribute {
 	return []check.Attribute{{ID: "x.kernel", Value: "6.1"}, {ID: "x.driver", Value: "570"}}
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // within returns a configuration whose checks wait for this long.
 func within(d time.Duration) Config { return Config{Config: check.Config{Timeout: d}} }
 

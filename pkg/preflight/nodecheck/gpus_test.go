@@ -16,20 +16,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
-// twoGPUs is a Driver of a node with two healthy GPUs, until both are lost.
-type twoGPUs struct{ closed bool }
-
-func (*twoGPUs) Probe(_ context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
-	tell(gpu.Progress{Total: 2}) // at once, even if it is not reported
-	time.Sleep(progressDelay)
-	tell(gpu.Progress{Initialised: 1, Total: 2, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 1"})
-	return gpu.Facts{
-		Version: gpu.FactsVersion, Init: gpu.Success,
-		GPUs: []gpu.GPU{{Index: 0, Handle: gpu.Success}, {Index: 1, Handle: gpu.Success}},
-	}, nil
+// fakeGPUs are two healthy GPUs, both of which are lost when they are watched.
+type fakeGPUs struct {
+	// probe is called before the GPUs are found, and may be nil.
+	probe  func(ctx context.Context, tell func(gpu.Progress)) error
+	closed bool
 }
 
-func (*twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event)) error {
+func (f *fakeGPUs) Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
+	if f.probe != nil {
+		if err := f.probe(ctx, tell); err != nil {
+			return gpu.Facts{}, err
+		}
+	}
+	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, GPUs: []gpu.GPU{
+		{Index: 0, Handle: gpu.Success, Bus: reading("0000:1b:00.0")},
+		{Index: 1, Handle: gpu.Success, Bus: reading("0000:3b:00.0")},
+	}}, nil
+}
+
+func (*fakeGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event)) error {
 	ready(2)
 	for i := range 2 {
 		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
@@ -37,8 +43,8 @@ func (*twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event))
 	return nil
 }
 
-func (two *twoGPUs) Close(context.Context) error {
-	two.closed = true
+func (f *fakeGPUs) Close(context.Context) error {
+	f.closed = true
 	return nil
 }
 
@@ -54,17 +60,15 @@ func TestWatchOfOthers(t *testing.T) {
 		"none is":       {fitness.Expectation{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			driver := &twoGPUs{}
+			driver := &fakeGPUs{}
 			g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir()}
-			synctest.Test(t, func(t *testing.T) { g.Inspect(t.Context(), func([]check.Finding) {}) })
+			g.Inspect(t.Context(), nil)
 			if driver.closed {
 				t.Error("the GPUs are let go of before they are watched")
 			}
 			var got []gpu.Effect
 			err := g.Watch(t.Context(), func(int) {}, func(e gpu.ClassifiedEvent) { got = append(got, e.Effect) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tc.effects, got); diff != "" || !driver.closed {
 				t.Errorf("%s; closed: %t", diff, driver.closed)
 			}
@@ -75,7 +79,13 @@ func TestWatchOfOthers(t *testing.T) {
 // TestGPUsThatComeSlowly verifies that a driver that attaches GPUs slowly is waited for, and that
 // its progress is reported.
 func TestGPUsThatComeSlowly(t *testing.T) {
-	g := &GPUs{Prober: &twoGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
+	slow := &fakeGPUs{probe: func(_ context.Context, tell func(gpu.Progress)) error {
+		tell(gpu.Progress{Total: 2}) // at once, even if it is not reported
+		time.Sleep(progressDelay)
+		tell(gpu.Progress{Initialised: 1, Total: 2, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 1"})
+		return nil
+	}}
+	g := &GPUs{Prober: slow, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
 	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, nodeChecks: []nodeCheck{g}, gpus: g}
 	var told []check.Finding
 	var report check.Report
@@ -94,7 +104,10 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 // TestLookGivenUp verifies that an inspection is waited for after its context has ended: the driver
 // call in it must not be interrupted.
 func TestLookGivenUp(t *testing.T) {
-	driver := &neverGPUs{}
+	driver := &fakeGPUs{probe: func(ctx context.Context, _ func(gpu.Progress)) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}
 	g := &GPUs{Prober: driver, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the job is over"))
@@ -103,21 +116,11 @@ func TestLookGivenUp(t *testing.T) {
 	}
 }
 
-// neverGPUs is a Driver that never answers.
-type neverGPUs struct{ twoGPUs }
-
-func (*neverGPUs) Probe(ctx context.Context, _ func(gpu.Progress)) (gpu.Facts, error) {
-	<-ctx.Done()
-	return gpu.Facts{}, context.Cause(ctx)
-}
-
 // TestNoGPU verifies that, on a node without any sign of a GPU, for a job that has not requested
 // one, no driver is queried.
 func TestNoGPU(t *testing.T) {
 	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1, Root: t.TempDir(), TempDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checks.gpus.Prober = untouchable{t}
 	checks.gpus.CUDA = func(context.Context) (gpu.CUDAFacts, error) {
 		t.Error("CUDA's driver is asked")
@@ -166,16 +169,24 @@ func TestCUDAIsAsked(t *testing.T) {
 		"the last": {fitness.Expectation{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, 1, true},
 	} {
 		asked, early := 0, false
-		driver := &comingGPUs{}
-		g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), CUDA: func(context.Context) (gpu.CUDAFacts, error) {
-			asked++
-			early = !driver.answered.Load()
-			close(driver.cuda)
-			return gpu.CUDAFacts{Init: "UNKNOWN"}, nil
-		}}
-		driver.cuda = make(chan struct{})
+		var answered atomic.Bool
+		cuda := make(chan struct{})
 		if tc.asked == 0 {
-			close(driver.cuda)
+			close(cuda)
+		}
+		// NVML answers after CUDA's driver was queried.
+		driver := &fakeGPUs{probe: func(_ context.Context, tell func(gpu.Progress)) error {
+			tell(gpu.Progress{Initialised: 2, Total: 2})
+			<-cuda
+			answered.Store(true)
+			return nil
+		}}
+		g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir()}
+		g.CUDA = func(context.Context) (gpu.CUDAFacts, error) {
+			asked++
+			early = !answered.Load()
+			close(cuda)
+			return gpu.CUDAFacts{Init: "UNKNOWN"}, nil
 		}
 		found := g.Inspect(t.Context(), nil)
 		is := slices.ContainsFunc(found, func(f check.Finding) bool { return f.ID == "cuda.init" })
@@ -183,36 +194,4 @@ func TestCUDAIsAsked(t *testing.T) {
 			t.Errorf("%s: asked %d times, before NVML has told all: %t; found: %t", name, asked, early, is)
 		}
 	}
-}
-
-// comingGPUs is a Driver that answers after CUDA's driver was queried.
-type comingGPUs struct {
-	silentGPUs
-	cuda     chan struct{}
-	answered atomic.Bool
-}
-
-func (c *comingGPUs) Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
-	tell(gpu.Progress{Initialised: 2, Total: 2})
-	<-c.cuda
-	c.answered.Store(true)
-	return c.silentGPUs.Probe(ctx, tell)
-}
-
-// known returns a reading with that value.
-func known[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
-
-// silentGPUs is a Driver of two GPUs that reports no events.
-type silentGPUs struct{ twoGPUs }
-
-func (*silentGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {
-	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, GPUs: []gpu.GPU{
-		{Index: 0, Handle: gpu.Success, Bus: known("0000:1b:00.0")}, {Index: 1, Handle: gpu.Success, Bus: known("0000:3b:00.0")},
-	}}, nil
-}
-
-func (*silentGPUs) Watch(ctx context.Context, ready func(int), _ func(gpu.Event)) error {
-	ready(2)
-	<-ctx.Done()
-	return nil
 }

@@ -34,9 +34,7 @@ func TestMeans(t *testing.T) {
 // TestDocumented compares docs/checks.md with the existing checks.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/checks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var documented []string
 	for _, match := range regexp.MustCompile("`((?:gpu|cuda|net|host|x|active)\\.[a-z0-9_]+)`").FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, match[1])

@@ -18,9 +18,7 @@ func TestOtherVendors(t *testing.T) {
 					Config: check.Config{Policy: check.Policy{Mode: mode, Rules: []check.Rule{{Pattern: "host.*", Effect: check.EffectOff}}}},
 					Root:   node.Tree(t), TempDir: t.TempDir(), GrantedGPUs: node.Count, GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				checks.gpus.Prober = untouchable{t}
 				report := checks.AwaitReady(t.Context(), nil)
 				if report.Verdict != check.Pass {

@@ -53,9 +53,7 @@ func TestBundle(t *testing.T) {
 		CUDA: &gpu.CUDAFacts{Init: "UNKNOWN"},
 	}
 	recorded, err := json.MarshalIndent(newBundle("v1.2.3", seen, report), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, secret := range secrets {
 		if bytes.Contains(recorded, []byte(secret)) {
 			t.Errorf("%q is told", secret)
@@ -63,9 +61,7 @@ func TestBundle(t *testing.T) {
 	}
 	recorded = append(bytes.Replace(recorded, []byte("linux/arm64"), []byte("linux/amd64"), 1), '\n')
 	if *update {
-		if err := os.WriteFile("testdata/recording.json", recorded, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile("testdata/recording.json", recorded, 0o644))
 	}
 	if want, err := os.ReadFile("testdata/recording.json"); err != nil || !bytes.Equal(recorded, want) {
 		t.Errorf("%v: %s", err, cmp.Diff(string(want), string(recorded)))

@@ -13,9 +13,7 @@ import (
 func TestShare(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	for _, tc := range []struct {
 		name, dir string
 		want      map[string]check.Verdict

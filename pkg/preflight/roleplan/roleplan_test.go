@@ -26,9 +26,12 @@ func request(counts, gpus []int) Request {
 	}
 }
 
-// parse returns the roles in a file.
+// parse returns the roles in a file, which may consist of a list of roles only.
 func parse(t *testing.T, text string) (file rolefile.File) {
 	t.Helper()
+	if strings.HasPrefix(text, "- ") {
+		text = "roles:\n" + text
+	}
 	var top map[string]yaml.Node
 	err := yaml.Unmarshal([]byte(text), &top)
 	if list := top[rolefile.RolesKey]; err == nil {
@@ -37,10 +40,15 @@ func parse(t *testing.T, text string) (file rolefile.File) {
 	if spares, given := top[rolefile.SparesKey]; given && err == nil {
 		file.Spares, err = rolefile.ParseSpares(&spares)
 	}
+	must(t, err)
+	return file
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file
 }
 
 const example = `
@@ -71,7 +79,7 @@ func TestFormatText(t *testing.T) {
 	if err != nil || got != exampleTable {
 		t.Errorf("got %v:\n%s", err, got)
 	}
-	idle, err := request([]int{12}, nil).FormatText(parse(t, "roles:\n- {name: a, nodes: 2, command: c}\n"))
+	idle, err := request([]int{12}, nil).FormatText(parse(t, "- {name: a, nodes: 2, command: c}\n"))
 	if want := "no probe: a: ready once it runs"; !strings.Contains(idle, want) {
 		t.Errorf("it does not say %q:\n%s", want, idle)
 	}
@@ -82,7 +90,7 @@ func TestFormatText(t *testing.T) {
 
 // TestFormatTextInJob uses the nodes of a launch or of a Slurm job.
 func TestFormatTextInJob(t *testing.T) {
-	const text = "roles:\n- {name: a, nodes: all, command: c}\n- {name: b, nodes: rest, per-node: gpu, group: 1, command: c}\n"
+	const text = "- {name: a, nodes: all, command: c}\n- {name: b, nodes: rest, per-node: gpu, group: 1, command: c}\n"
 	const het = "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_GPUS_ON_NODE=1 SLURM_JOB_NODELIST_HET_GROUP_0=x3,x4 SLURM_JOB_NODELIST_HET_GROUP_1=x1,x2"
 	for _, tc := range []struct {
 		name    string
@@ -133,17 +141,17 @@ func TestFormatTextInJob(t *testing.T) {
 		t.Errorf("got %v, want %v", err, wrong)
 	}
 	q.Identify = func() (launcher.Identity, error) { return launcher.Identity{Size: 3, GPUs: -1}, nil }
-	if got, err := q.FormatText(parse(t, "roles: [{name: a, nodes: 3, command: c}]")); err != nil || !strings.Contains(got, "n2") {
+	if got, err := q.FormatText(parse(t, "- {name: a, nodes: 3, command: c}")); err != nil || !strings.Contains(got, "n2") {
 		t.Errorf("got %v:\n%s", err, got)
 	}
 }
 
 func TestRefusals(t *testing.T) {
 	for _, tc := range []struct{ name, text, message string }{
-		{"too many nodes", "roles:\n- {name: a, nodes: 5, command: c}\n", "cannot place the roles: a needs 5 nodes: 5 of 4"},
+		{"too many nodes", "- {name: a, nodes: 5, command: c}\n", "cannot place the roles: a needs 5 nodes: 5 of 4"},
 		{"only spares", "spares: 4\nroles:\n- {name: a, nodes: all, command: c}\n", "cannot place the roles: all 4 nodes are spare"},
-		{"no such probe", "roles:\n- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n", "cannot use ready of role a (line 2): "},
-		{"no such variable", "roles:\n- {name: a, nodes: 1, command: c, alive: 'tcp:$BRINGUPD_PORT_RPC'}\n", "cannot use alive of role a (line 2): cannot replace $BRINGUPD_PORT_RPC in"},
+		{"no such probe", "- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n", "cannot use ready of role a (line 2): "},
+		{"no such variable", "- {name: a, nodes: 1, command: c, alive: 'tcp:$BRINGUPD_PORT_RPC'}\n", "cannot use alive of role a (line 2): cannot replace $BRINGUPD_PORT_RPC in"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := request([]int{4}, nil).FormatText(parse(t, tc.text))
@@ -152,7 +160,7 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	probes := "roles:\n- {name: a, nodes: 1, command: c, ready: \"exec:check ${BRINGUPD_ROLE_A_KEY} $BRINGUPD_NODE_HOST $BRINGUPD_GENERATION\"}\n"
+	probes := "- {name: a, nodes: 1, command: c, ready: \"exec:check ${BRINGUPD_ROLE_A_KEY} $BRINGUPD_NODE_HOST $BRINGUPD_GENERATION\"}\n"
 	if _, err := request([]int{4}, nil).FormatText(parse(t, probes)); err != nil {
 		t.Error(err)
 	}
@@ -162,24 +170,24 @@ func TestDescribeFault(t *testing.T) {
 	const servers = "- {name: judge, nodes: 2, per-node: 4, gpus: 2, command: c, restarts: {max: 3, window: 10m}, require: {start: all, run: 6}}\n"
 	const trainer = "- {name: trainer, nodes: rest, ranks-per-node: 2, primary: true, command: c}\n"
 	for _, tc := range []struct{ name, text, fault, want string }{
-		{"a restart, and a loss that is tolerated", "roles:\n" + servers + trainer, "judge.1", `judge.1 on n0: a process fails.
+		{"a restart, and a loss that is tolerated", servers + trainer, "judge.1", `judge.1 on n0: a process fails.
 It starts again in its place after 1s, at most 3 times within 10m0s. After that:
 It is lost: role judge has 7 of 8 instances left, and needs 6.
 The run goes on.
 `},
-		{"a primary over several nodes", "roles:\n" + servers + trainer, "trainer.0", `trainer.0 on n2, n3: a process fails.
+		{"a primary over several nodes", servers + trainer, "trainer.0", `trainer.0 on n2, n3: a process fails.
 Its other processes are stopped: 3.
 It is lost: role trainer has 0 of 1 instances left, and needs 1.
 The run ends with the code of the process.
 `},
-		{"a oneshot role, before the gate", "roles: [{name: setup, nodes: all, oneshot: true, command: c, require: {start: 3, run: 0}}]", "setup.3", `setup.3 on n3: a process fails.
+		{"a oneshot role, before the gate", "- {name: setup, nodes: all, oneshot: true, command: c, require: {start: 3, run: 0}}", "setup.3", `setup.3 on n3: a process fails.
 It is lost: role setup has 3 of 4 instances left, and needs 3.
 The run goes on.
 `},
-		{"the head's node", "roles:\n" + servers + trainer, "node:0", `node 0 (n0) is lost: it is the node of the head.
+		{"the head's node", servers + trainer, "node:0", `node 0 (n0) is lost: it is the node of the head.
 The run ends with the code 76.
 `},
-		{"a node without a spare", "roles:\n" + servers + trainer, "node:1", `node 1 (n1) is lost:
+		{"a node without a spare", servers + trainer, "node:1", `node 1 (n1) is lost:
   judge: instances (4-7) lost: judge has 4 of 8 instances left, and needs 6
   trainer: not affected
 The run ends with the code 76.
@@ -195,11 +203,11 @@ The run goes on.
 The run ends with the code 76.
 `},
 		{"the spare", "spares: 1\nroles:\n" + servers + trainer, "node:3", "node 3 (n3) is lost: it is a spare node.\nThe run goes on.\n"},
-		{"a oneshot role that is done", "roles: [{name: setup, nodes: all, oneshot: true, command: c}]", "node:2", "node 2 (n2) is lost:\n  setup: not affected\nThe run goes on.\n"},
-		{"no such node", "roles:\n" + servers + trainer, "node:4", "cannot use --fail=node:4: give a node from node:0 to node:3"},
-		{"no such role", "roles:\n" + servers + trainer, "x.1", "cannot use --fail=x.1: give node:INDEX or an instance ROLE.INDEX; the roles are judge, trainer"},
-		{"no such instance", "roles:\n" + servers + trainer, "judge.8", "cannot use --fail=judge.8: give an instance from judge.0 to judge.7"},
-		{"no index", "roles:\n" + servers + trainer, "judge", "cannot use --fail=judge: give an instance from judge.0 to judge.7"},
+		{"a oneshot role that is done", "- {name: setup, nodes: all, oneshot: true, command: c}", "node:2", "node 2 (n2) is lost:\n  setup: not affected\nThe run goes on.\n"},
+		{"no such node", servers + trainer, "node:4", "cannot use --fail=node:4: give a node from node:0 to node:3"},
+		{"no such role", servers + trainer, "x.1", "cannot use --fail=x.1: give node:INDEX or an instance ROLE.INDEX; the roles are judge, trainer"},
+		{"no such instance", servers + trainer, "judge.8", "cannot use --fail=judge.8: give an instance from judge.0 to judge.7"},
+		{"no index", servers + trainer, "judge", "cannot use --fail=judge: give an instance from judge.0 to judge.7"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			q := request([]int{4}, []int{8})
@@ -261,7 +269,7 @@ func TestFormatScript(t *testing.T) {
 		message      string
 	}{
 		{
-			name: "fewer instances", text: "roles:\n- {name: a, nodes: 2, command: serve, require: {start: all, run: 1}}\n",
+			name: "fewer instances", text: "- {name: a, nodes: 2, command: serve, require: {start: all, run: 1}}\n",
 			want: []string{"#SBATCH --no-kill\n", "srun --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 \\\n    bringupd"},
 		},
 		{
@@ -277,18 +285,18 @@ func TestFormatScript(t *testing.T) {
 			want: []string{"--nodes=4\n", "##SBATCH --gpus-per-node=8\n", "SLURM_GPUS_ON_NODE", "\nsrun --export=ALL"},
 		},
 		{
-			name: "the head alone", text: "roles: [{name: a, nodes: head, command: c}]\n", want: []string{"#SBATCH --nodes=1\n"},
+			name: "the head alone", text: "- {name: a, nodes: head, command: c}", want: []string{"#SBATCH --nodes=1\n"},
 		},
 		{
-			name: "components", text: "roles:\n- {name: a, nodes: 3, command: c}\n- {name: b, group: 1, nodes: 1, command: c}\n- {name: c, group: 1, nodes: 3, gpus: 2, step: my-step, command: c}\n",
+			name: "components", text: "- {name: a, nodes: 3, command: c}\n- {name: b, group: 1, nodes: 1, command: c}\n- {name: c, group: 1, nodes: 3, gpus: 2, step: my-step, command: c}\n",
 			gpus: []int{0, 2},
 			want: []string{
 				"#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n#SBATCH hetjob\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n#SBATCH --gpus-per-node=2\n",
 				"my_step_image=", " --het-group=1 --relative=1 --nodes=3 --ntasks=3 \\\n    --container-image=\"$my_step_image\" \\\n", "--step=my-step", " --het-group=0-1 \\\n    bringupd --config",
 			},
 		},
-		{name: "the rest", text: "roles: [{name: a, nodes: rest, command: c}]\n", message: "cannot determine the number of nodes: role a (line 1) has the rest; give it, for example --nodes=8"},
-		{name: "all", text: "roles: [{name: a, nodes: all, command: c}]\n", message: "cannot determine the number of nodes: no role of group 0 claims a number of them"},
+		{name: "the rest", text: "- {name: a, nodes: rest, command: c}", message: "cannot determine the number of nodes: role a (line 2) has the rest; give it, for example --nodes=8"},
+		{name: "all", text: "- {name: a, nodes: all, command: c}", message: "cannot determine the number of nodes: no role of group 0 claims a number of them"},
 		{name: "too few nodes", text: example, counts: []int{2}, gpus: []int{4}, message: "cannot place the roles: judge needs 1 node, trainer the rest, at least 1: 2 of 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -299,9 +307,7 @@ func TestFormatScript(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, part := range tc.want {
 				if !strings.Contains(got, part) {
 					t.Errorf("no %q in:\n%s", part, got)
@@ -330,9 +336,7 @@ func TestScriptsOfTopologies(t *testing.T) {
 	}
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		counts := []int{33}
 		if strings.Contains(string(text), "group: 1") {
 			counts = []int{33, 4}
