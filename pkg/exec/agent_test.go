@@ -29,10 +29,13 @@ func TestRuns(t *testing.T) {
 		{"by its address", 0, "10.0.0.2", "echo $NODE", said{out: "n1\n"}},
 		{"by a signal", 0, "n1", "kill -9 $$", said{code: 128 + 9}},
 		{"nothing in", 0, "n1", "cat", said{}},
-		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` + s.nodes[1].SocketPath() + `" ] && echo so`, said{out: "so\n"}},
-		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is not one of this run's nodes: n0,n1.site,n2,n3"}},
+		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` +
+			s.nodes[1].SocketPath() + `" ] && echo so`, said{out: "so\n"}},
+		{"nobody's host", 0, "n9", "true", said{code: NoCode,
+			why: "cannot run a command on n9: it is not one of this run's nodes: n0,n1.site,n2,n3"}},
 		{"no lifeline", 0, "n3", "true", said{code: NoCode, why: "cannot run a command on n3: n3 holds no lifeline"}},
-		{"from where there is none", 3, "n1", "true", said{code: NoCode, why: "cannot run a command on n1: " + errNoPeerLink.Error()}},
+		{"from where there is none", 3, "n1", "true",
+			said{code: NoCode, why: "cannot run a command on n1: " + errNoPeerLink.Error()}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := s.call(t.Context(), tc.from, tc.host, tc.command); got != tc.want {
@@ -153,7 +156,8 @@ func TestRunOver(t *testing.T) {
 
 func TestNoSocket(t *testing.T) {
 	for socket, want := range map[string]string{
-		"":          "cannot run a command on n1: BRINGUPD_RSH_SOCKET is not set; bringupd rsh works only in programs that a run's driver starts",
+		"": "cannot run a command on n1: BRINGUPD_RSH_SOCKET is not set; bringupd rsh " +
+			"works only in programs that a run's driver starts",
 		"/dev/null": "cannot run a command on n1: the daemon of this node does not respond",
 	} {
 		code, err := Agent{Socket: socket}.Run(t.Context(), "n1", "true")

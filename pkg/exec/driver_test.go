@@ -29,9 +29,11 @@ func TestHostfile(t *testing.T) {
 func TestEquip(t *testing.T) {
 	s := raise(t)
 	d := DriverInfo{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
-	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
+	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=",
+		"PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
 	for name, want := range map[string]string{
-		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
+		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh",
+		"I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
 		// Values that the user has set stay.
 		"HYDRA_LAUNCHER": "", "OMPI_MCA_plm": "", jobVariable: "none", SocketVariable: s.nodes[0].SocketPath(),
 	} {
@@ -46,14 +48,16 @@ func TestEquip(t *testing.T) {
 		t.Error("what a user has set of PMIx is gone")
 	}
 	for name, want := range map[string]string{
-		HostfileVariable: "n0 slots=2\nn1 slots=2\n", "PRTE_MCA_prte_default_hostfile": "n0 slots=2\nn1 slots=2\n", "HYDRA_HOST_FILE": "n0:2\nn1:2\n",
+		HostfileVariable:                 "n0 slots=2\nn1 slots=2\n",
+		"PRTE_MCA_prte_default_hostfile": "n0 slots=2\nn1 slots=2\n", "HYDRA_HOST_FILE": "n0:2\nn1:2\n",
 	} {
 		if text, err := os.ReadFile(set[name]); string(text) != want {
 			t.Errorf("%s has %q: %v", name, text, err)
 		}
 	}
 	d.HostsOnly = true
-	if set := s.nodes[0].PrepareDriver(d, nil); len(set) != 2 || set[HostfileVariable] == "" || set[SocketVariable] == "" {
+	if set := s.nodes[0].PrepareDriver(d, nil); len(set) != 2 || set[HostfileVariable] == "" ||
+		set[SocketVariable] == "" {
 		t.Errorf("a driver whose mpirun is left alone is told %q", set)
 	}
 }
@@ -66,7 +70,8 @@ func TestEquipInSlurm(t *testing.T) {
 	job := []string{"SLURM_JOB_ID=17", "SLURM_JOBID=17", "SLURM_NODELIST=n[0-7]", "SLURM_TASKS_PER_NODE=1(x8)"}
 	set := s.nodes[0].PrepareDriver(d, job)
 	for name, want := range map[string]string{
-		"SLURM_NODELIST": "n[0-1,4]", "SLURM_TASKS_PER_NODE": "2(x3)", "HYDRA_HOST_FILE": "", "I_MPI_HYDRA_HOST_FILE": "", "OMPI_MCA_ras": "",
+		"SLURM_NODELIST": "n[0-1,4]", "SLURM_TASKS_PER_NODE": "2(x3)", "HYDRA_HOST_FILE": "",
+		"I_MPI_HYDRA_HOST_FILE": "", "OMPI_MCA_ras": "",
 		"HYDRA_LAUNCHER_EXEC": "/bin/bringupd", jobVariable: "SLURM_JOB_ID=17",
 	} {
 		if set[name] != want {
@@ -77,11 +82,13 @@ func TestEquipInSlurm(t *testing.T) {
 	// A run in a job that this driver submits sets its own variables, except those that the user has
 	// changed.
 	inherited := envlist.With(append(job, "BRINGUPD_RUN=17.0"), set)
-	inherited = envlist.With(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
+	inherited = envlist.With(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18",
+		"HYDRA_LAUNCHER": "ssh"})
 	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
 	for name, want := range map[string]string{
-		"SLURM_NODELIST": "n5", "SLURM_TASKS_PER_NODE": "4", "HYDRA_LAUNCHER_EXEC": "/opt/bringupd", "PRTE_MCA_plm_ssh_agent": "/opt/bringupd rsh",
-		"HYDRA_LAUNCHER": "", jobVariable: "SLURM_JOB_ID=18",
+		"SLURM_NODELIST": "n5", "SLURM_TASKS_PER_NODE": "4", "HYDRA_LAUNCHER_EXEC": "/opt/bringupd",
+		"PRTE_MCA_plm_ssh_agent": "/opt/bringupd rsh",
+		"HYDRA_LAUNCHER":         "", jobVariable: "SLURM_JOB_ID=18",
 	} {
 		if set[name] != want {
 			t.Errorf("in a submitted job, %s is %q, not %q", name, set[name], want)
@@ -89,7 +96,8 @@ func TestEquipInSlurm(t *testing.T) {
 	}
 
 	// On one machine without a job Hydra needs no host file, which a submitted job would inherit.
-	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"}, Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
+	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"},
+		Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
 	if _, is := set["HYDRA_HOST_FILE"]; is || set["I_MPI_HYDRA_HOST_FILE"] != "" {
 		t.Errorf("on one machine Hydra is told %q", set)
 	}
@@ -105,7 +113,8 @@ func TestOutside(t *testing.T) {
 		{"without a run", "SLURM_JOB_ID=18", ""},
 	} {
 		argv := OtherJobCommand(strings.Fields(tc.environ), "n1", "orted -x 1")
-		if tc.want == "" && argv != nil || tc.want != "" && (len(argv) == 0 || argv[0] != tc.want || argv[len(argv)-1] != "orted -x 1") {
+		if tc.want == "" && argv != nil || tc.want != "" &&
+			(len(argv) == 0 || argv[0] != tc.want || argv[len(argv)-1] != "orted -x 1") {
 			t.Errorf("%s: %q", tc.name, argv)
 		}
 		if tc.want == "srun" && !slices.Contains(argv, "--nodelist=n1") {

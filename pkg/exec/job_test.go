@@ -96,7 +96,8 @@ func newJob(t *testing.T, size int, linked bool, call observer) *job {
 		trails = append(trails, trail)
 		of := dir.ForNode(node)
 		daemon := exec.Daemon{
-			NodeIndex: node, Dir: of, Control: of.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: trail,
+			NodeIndex: node, Dir: of, Control: of.NewWatch(signal.ControlDir, signal.HeadPace),
+			Log: zap.NewNop(), Trail: trail,
 			LogWriteError: func(err error) {
 				if err != nil {
 					j.writeFails.Add(1)
@@ -304,17 +305,20 @@ func TestCommands(t *testing.T) {
 				{"the head", shell("echo $NODE", "head"), []int{0}, nil, "0\n", ""},
 				{"all nodes", shell("echo $NODE; printf end; echo e >&2; exit $NODE", "all"), []int{0, 1, 2}, nil,
 					"n0: 0\nn0: end\nn1: 1\nn1: end\nn2: 2\nn2: end\n", "n0: e\nn1: e\nn2: e\n"},
-				{"a variable", exec.Request{Argv: shell("echo $A").Argv, Env: []string{"A=b"}, Nodes: []string{"1"}}, []int{0}, nil, "b\n", ""},
+				{"a variable", exec.Request{Argv: shell("echo $A").Argv, Env: []string{"A=b"},
+					Nodes: []string{"1"}}, []int{0}, nil, "b\n", ""},
 				{"output at intervals", shell("for i in 1 2 3; do echo $i; sleep 1; done", "0", "1"), []int{0, 0}, nil,
 					"n0: 1\nn0: 2\nn0: 3\nn1: 1\nn1: 2\nn1: 3\n", ""},
 				{"something in the background", shell("sleep 300 & echo", "1"), []int{0}, nil, "\n", ""},
-				{"no such program", exec.Request{Argv: []string{"/no/such"}, Nodes: []string{"1", "2"}}, []int{127, 127}, nil, "", ""},
+				{"no such program", exec.Request{Argv: []string{"/no/such"},
+					Nodes: []string{"1", "2"}}, []int{127, 127}, nil, "", ""},
 				{"no such node", shell("echo", "n7"), nil, exec.ErrRefused, "", ""},
 				{"no node", shell("echo"), nil, exec.ErrRefused, "", ""},
 				{"no command", exec.Request{Nodes: []string{"all"}}, nil, exec.ErrRefused, "", ""},
 			} {
 				got := j.request(t.Context(), tc.request)
-				if !errors.Is(got.err, tc.err) || !slices.Equal(got.codes(), tc.codes) || got.out != tc.out || got.errs != tc.errs {
+				if !errors.Is(got.err, tc.err) || !slices.Equal(got.codes(), tc.codes) ||
+					got.out != tc.out || got.errs != tc.errs {
 					t.Errorf("%s: %v, codes %v, out %q, errors %q", tc.name, got.err, got.codes(), got.out, got.errs)
 				}
 				for _, node := range got.nodes {
@@ -338,7 +342,8 @@ func TestCommands(t *testing.T) {
 			j.end()
 			events := strings.Join(j.events(), "")
 			for event, want := range map[string]int{
-				`"event":"request"`: 10, `"ok":true`: 7, `"event":"exec"`: 11, `"event":"exec-exit"`: 11, `"exit":"exit code 3"`: 1,
+				`"event":"request"`: 10, `"ok":true`: 7, `"event":"exec"`: 11,
+				`"event":"exec-exit"`: 11, `"exit":"exit code 3"`: 1,
 			} {
 				if got := strings.Count(events, event); got != want {
 					t.Errorf("%d events have %s, want %d", got, event, want)
@@ -366,7 +371,8 @@ func TestCancel(t *testing.T) {
 	for _, tc := range []struct {
 		linked, vanishes bool
 		most             time.Duration
-	}{{true, false, 200 * time.Millisecond}, {true, true, 200 * time.Millisecond}, {false, false, 2 * time.Second}, {false, true, time.Minute}} {
+	}{{true, false, 200 * time.Millisecond}, {true, true, 200 * time.Millisecond},
+		{false, false, 2 * time.Second}, {false, true, time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJob(t, 3, tc.linked, nil)
 			defer j.end()
@@ -390,11 +396,13 @@ func TestCancel(t *testing.T) {
 			}
 			time.Sleep(90 * time.Second)
 			if left := j.names(); len(left) > 0 || j.head.IsBusy() || j.writeFails.Load() > 0 {
-				t.Errorf("%+v: %v are left; the head is busy: %t; %d writes failed", tc, left, j.head.IsBusy(), j.writeFails.Load())
+				t.Errorf("%+v: %v are left; the head is busy: %t; %d writes failed", tc, left,
+					j.head.IsBusy(), j.writeFails.Load())
 			}
 			cancel(reason)
 			got := <-answer
-			if got.err != reason || !tc.vanishes && (!slices.Equal(got.codes(), []int{143, 143}) || got.out != "n0: begun\nn2: begun\n") {
+			if got.err != reason || !tc.vanishes &&
+				(!slices.Equal(got.codes(), []int{143, 143}) || got.out != "n0: begun\nn2: begun\n") {
 				t.Errorf("%+v: %v, codes %v, out %q", tc, got.err, got.codes(), got.out)
 			}
 		})
@@ -487,7 +495,8 @@ func TestRunIsEnding(t *testing.T) {
 			go func() { answer <- j.request(t.Context(), shell("sleep 1000", "1")) }()
 			time.Sleep(10 * time.Second)
 			j.endRun()
-			if got := j.request(t.Context(), shell("echo", "head")); !errors.Is(got.err, exec.ErrRefused) || len(j.started) > 1 {
+			if got := j.request(t.Context(), shell("echo", "head")); !errors.Is(got.err,
+				exec.ErrRefused) || len(j.started) > 1 {
 				t.Errorf("%v; %d commands were started", got.err, len(j.started))
 			}
 			if err := j.dir.WriteMark(t.Context(), signal.ControlDir, signal.NameOrderlyEnd); err != nil {
@@ -527,7 +536,8 @@ func TestOwnProgram(t *testing.T) {
 		j := newJob(t, 1, true, nil)
 		defer j.end()
 		for _, own := range []bool{true, false} {
-			request := exec.Request{Argv: []string{"why-node", "--stacks"}, Env: []string{"A=b"}, Nodes: []string{"head"}, OwnProgram: own}
+			request := exec.Request{Argv: []string{"why-node", "--stacks"}, Env: []string{"A=b"},
+				Nodes: []string{"head"}, OwnProgram: own}
 			j.request(t.Context(), request)
 		}
 		want := []process.Spec{
@@ -558,7 +568,8 @@ func TestAwaitPublished(t *testing.T) {
 		if j.nodes[0].AwaitPublished(5 * time.Second); time.Since(began) != 5*time.Second {
 			t.Errorf("it has awaited a long command for %s", time.Since(began))
 		}
-		if j.nodes[0].AwaitPublished(5 * time.Minute); time.Since(began) < 58*time.Second || time.Since(began) > 62*time.Second {
+		if j.nodes[0].AwaitPublished(5 * time.Minute); time.Since(began) < 58*time.Second ||
+			time.Since(began) > 62*time.Second {
 			t.Errorf("it has awaited the end of a command for %s", time.Since(began))
 		}
 		if got := <-answer; got.err != nil || !slices.Equal(got.codes(), []int{4}) {

@@ -80,7 +80,8 @@ func raise(t testing.TB) *stage {
 		node.Go, node.Log = background, zap.NewNop()
 		node.StartRemote = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 			// The environment of shells.
-			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...)
+			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank),
+				"GORACE=atexit_sleep_ms=0")...)
 			child, err := super.Start(ctx, spec)
 			return child, func() { child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM) }, err
 		}

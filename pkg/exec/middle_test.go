@@ -29,7 +29,8 @@ func TestManInTheMiddle(t *testing.T) {
 	defer cancel()
 	middle := proxy.New(t, listener.Addr().String())
 	for _, rank := range []int{1, 2} {
-		s.nodes[rank].Dial = peerlink.StreamDialer(peerlink.CommandStream, key, rank, peerlink.TCP{}, []string{middle.Address})
+		s.nodes[rank].Dial = peerlink.StreamDialer(peerlink.CommandStream, key, rank,
+			peerlink.TCP{}, []string{middle.Address})
 	}
 	mark := filepath.Join(t.TempDir(), "mark")
 	made := func() bool {

@@ -22,7 +22,8 @@ func TestMemberWord(t *testing.T) {
 // TestSelectNCCLMember verifies that a member with a stopped process is asked only if there is no other.
 func TestSelectNCCLMember(t *testing.T) {
 	report := func(node int, state string, hasNCCL bool) stackdump.ChildReport {
-		return stackdump.ChildReport{Child: "rank 0", Member: node, HasNCCL: hasNCCL, Process: &stackdump.Process{State: state}}
+		return stackdump.ChildReport{Child: "rank 0", Member: node, HasNCCL: hasNCCL,
+			Process: &stackdump.Process{State: state}}
 	}
 	for _, tc := range []struct {
 		name    string
@@ -43,7 +44,8 @@ func TestSelectNCCLMember(t *testing.T) {
 // TestWorldRank verifies that a PID that two ranks have names neither.
 func TestWorldRank(t *testing.T) {
 	d := Diagnosis{RunSnapshot: stackdump.RunSnapshot{Reports: []stackdump.ChildReport{
-		{Child: "rank 3", PID: 10, Process: &stackdump.Process{PID: 11}}, {Child: "rank 4", PID: 20}, {Child: "rank 5", PID: 20}, {Child: "driver", PID: 30},
+		{Child: "rank 3", PID: 10, Process: &stackdump.Process{PID: 11}},
+		{Child: "rank 4", PID: 20}, {Child: "rank 5", PID: 20}, {Child: "driver", PID: 30},
 	}}}
 	for pid, want := range map[int]int{10: 3, 11: 3, 20: -1, 30: -1, 40: -1} {
 		if got := d.worldRank(ncclras.Member{PID: pid}); got != want {
@@ -61,10 +63,12 @@ func TestNodeHasNCCL(t *testing.T) {
 		name, reserved, used string
 		want                 bool
 	}{
-		{"a listener", at, at, true}, {"no listener", "127.0.0.1:1", "127.0.0.1:1", false}, {"an address of the user", at, "127.0.0.1:28028", false}, {"none", "", "", false},
+		{"a listener", at, at, true}, {"no listener", "127.0.0.1:1", "127.0.0.1:1", false},
+		{"an address of the user", at, "127.0.0.1:28028", false}, {"none", "", "", false},
 	} {
 		lookup := func(name string) (string, bool) {
-			value, isSet := map[string]string{ncclras.ReservedVariable: tc.reserved, ncclras.AddressVariable: tc.used}[name]
+			value, isSet := map[string]string{ncclras.ReservedVariable: tc.reserved,
+				ncclras.AddressVariable: tc.used}[name]
 			return value, isSet
 		}
 		if got := NodeHasNCCL(lookup); got != tc.want {

@@ -19,8 +19,10 @@ func TestCommandOutput(t *testing.T) {
 		want      []Piece
 		dropped   int64
 	}{
-		{"published as it comes", math.MaxInt, false, nil, false, []Piece{{1, []byte("a")}, {1, []byte("b")}, {2, []byte("c")}, {1, []byte("d")}}, 0},
-		{"kept, one piece of consecutive output", math.MaxInt, true, nil, false, []Piece{{1, []byte("ab")}, {2, []byte("c")}, {1, []byte("d")}}, 0},
+		{"published as it comes", math.MaxInt, false, nil, false,
+			[]Piece{{1, []byte("a")}, {1, []byte("b")}, {2, []byte("c")}, {1, []byte("d")}}, 0},
+		{"kept, one piece of consecutive output", math.MaxInt, true, nil, false,
+			[]Piece{{1, []byte("ab")}, {2, []byte("c")}, {1, []byte("d")}}, 0},
 		{"more than is kept", 2, true, nil, false, []Piece{{1, []byte("ab")}}, 2},
 		{"it cannot be published", math.MaxInt, false, full, false, []Piece{{1, []byte("a")}}, 3},
 		{"cancelled", math.MaxInt, false, nil, true, nil, 4},

@@ -42,7 +42,8 @@ func TestStrangerAtTheSocket(t *testing.T) {
 	for _, conn := range conns {
 		_ = conn.SetDeadline(time.Now().Add(ceiling))
 		told, err := io.ReadAll(conn)
-		if reset := errors.Is(err, syscall.ECONNRESET); err != nil && !reset || !reset && !strings.Contains(string(told), "cannot accept a connection of user 64102") {
+		if reset := errors.Is(err, syscall.ECONNRESET); err != nil && !reset || !reset &&
+			!strings.Contains(string(told), "cannot accept a connection of user 64102") {
 			t.Fatalf("the stranger is told %q, and then: %v", told, err)
 		}
 		_ = conn.Close()

@@ -88,7 +88,9 @@ func TestStrangers(t *testing.T) {
 		say  func(t *testing.T, conn net.Conn, recorded []byte)
 		want *rejection
 	}{
-		{"another key", func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = handshakeAsWorker(conn, otherKey, 2, identity{}) }, errWrongKey},
+		{"another key", func(_ *testing.T, conn net.Conn, _ []byte) {
+			_, _ = handshakeAsWorker(conn, otherKey, 2, identity{})
+		}, errWrongKey},
 		{"no key", func(_ *testing.T, conn net.Conn, _ []byte) {
 			state, _ := noise.NewHandshakeState(noise.Config{
 				CipherSuite: testSuite, Pattern: noise.HandshakeNN, Initiator: true, Prologue: []byte(preface),
@@ -109,7 +111,9 @@ func TestStrangers(t *testing.T) {
 			}
 			_, _ = conn.Write(answer[:])
 		}, errWrongKey},
-		{"a recording", func(_ *testing.T, conn net.Conn, recorded []byte) { _, _ = conn.Write(recorded) }, errWrongKey},
+		{"a recording", func(_ *testing.T, conn net.Conn, recorded []byte) {
+			_, _ = conn.Write(recorded)
+		}, errWrongKey},
 		{"a recording of another attempt", says(ofOther), errWrongKey},
 		{"a recorded claim", func(t *testing.T, conn net.Conn, recorded []byte) {
 			call(t, conn, testKey)
@@ -158,7 +162,8 @@ func TestNoKey(t *testing.T) {
 		theirs, _ := newHandshake(testKey, true)
 		first, _, _, _ := theirs.WriteMessage([]byte(preface), nil)
 		_, _ = near.Write(first)
-		if _, _, err = handshakeAsHead(far, key); err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
+		if _, _, err = handshakeAsHead(far, key); err == nil ||
+			!strings.Contains(err.Error(), "cannot connect with a key of") {
 			t.Errorf("a head with a key of %d bytes: %v", len(key), err)
 		}
 	}
@@ -233,7 +238,9 @@ func TestSlowStrangers(t *testing.T) {
 						}
 					}
 				})
-				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Rejected, map[string]int{errNoProof.reason: 1}) })
+				until(t, "it is counted", func() bool {
+					return maps.Equal(h.Stats().Rejected, map[string]int{errNoProof.reason: 1})
+				})
 				if took := time.Since(begin).Round(10 * time.Millisecond); took != unprovenTimeout {
 					t.Errorf("it had %v", took)
 				}
@@ -338,7 +345,8 @@ func TestFalseHead(t *testing.T) {
 				_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(ceiling))
 				conn, err := listener.Accept()
 				if err != nil {
-					t.Fatalf("after %d tries the worker does not come again, and was told %v: %v", tries, w.news.all(), err)
+					t.Fatalf("after %d tries the worker does not come again, and was told %v: %v",
+						tries, w.news.all(), err)
 				}
 				_ = conn.SetDeadline(time.Now().Add(ceiling))
 				_, _ = conn.Write([]byte(preface))

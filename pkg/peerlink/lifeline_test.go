@@ -60,15 +60,16 @@ func TestFarewell(t *testing.T) {
 			h.stop()
 		})
 	})
-	inMemory(t, "of the worker, to a head that does not answer", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-		network.last().lose()
-		begin := time.Now()
-		w.SayGoodbye()
-		<-w.done
-		if took := time.Since(begin); took != lingerTimeout {
-			t.Errorf("it took %v", took)
-		}
-	})
+	inMemory(t, "of the worker, to a head that does not answer",
+		func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			network.last().lose()
+			begin := time.Now()
+			w.SayGoodbye()
+			<-w.done
+			if took := time.Since(begin); took != lingerTimeout {
+				t.Errorf("it took %v", took)
+			}
+		})
 	t.Run("of the head, to one who comes later", func(t *testing.T) {
 		h := startHead(t, slowConfig())
 		h.SayGoodbye()

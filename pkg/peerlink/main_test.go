@@ -208,7 +208,9 @@ func well() bool { return false }
 func startWorker(t testing.TB, cfg Config, node int, network Network, addresses ...string) *aWorker {
 	w := &aWorker{news: workerNews{newNews()}, done: make(chan struct{})}
 	w.Worker = NewWorker(cfg, node, network, addresses, w.news, well)
-	w.HandleReports(func(_ int, name string, content []byte) { w.news.add("reported %s, %x", name, sha256.Sum256(content)) })
+	w.HandleReports(func(_ int, name string, content []byte) {
+		w.news.add("reported %s, %x", name, sha256.Sum256(content))
+	})
 	w.stop = run(t, func(ctx context.Context) {
 		defer close(w.done)
 		w.Run(ctx)
@@ -223,7 +225,8 @@ func sealedPair(near, far net.Conn) (*secureConn, *secureConn) {
 	key := func(first byte) *noise.CipherState {
 		return noise.UnsafeNewCipherState(testSuite, [KeySize]byte{first}, 0)
 	}
-	return &secureConn{Conn: near, encrypter: key(1), decrypter: key(2)}, &secureConn{Conn: far, encrypter: key(2), decrypter: key(1)}
+	return &secureConn{Conn: near, encrypter: key(1), decrypter: key(2)},
+		&secureConn{Conn: far, encrypter: key(2), decrypter: key(1)}
 }
 
 // meet returns a head and a worker that are connected.

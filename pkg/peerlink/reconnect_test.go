@@ -56,14 +56,15 @@ func TestEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect(t, "worker", w.news.news, "connected", "closed")
 	})
-	inMemory(t, "closed in order, out of reach, and refused where it never was", func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-		network.apart.Store(true)
-		h.stop()
-		if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
-		expect(t, "worker", w.news.news, "connected", "closed")
-	})
+	inMemory(t, "closed in order, out of reach, and refused where it never was",
+		func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			network.apart.Store(true)
+			h.stop()
+			if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			expect(t, "worker", w.news.news, "connected", "closed")
+		})
 	inMemory(t, "the worker ends", func(t *testing.T, _ *memory, h *aHead, w *aWorker) {
 		w.stop()
 		if took := took(t, h.news.news, "1 closed"); took != 30*time.Millisecond {

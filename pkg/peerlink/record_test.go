@@ -114,7 +114,8 @@ func TestManInTheMiddle(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 					return w.news.count("nudged") > before && h.news.count("1 nudged") > beforeHead
 				})
-				for _, never := range []string{"1 left", "1 closed", "1 sick", "closed", "left", "rejected", "refused"} {
+				for _, never := range []string{"1 left", "1 closed", "1 sick", "closed", "left",
+					"rejected", "refused"} {
 					if h.news.count(never)+w.news.count(never) > 0 {
 						t.Errorf("%q was told: %q and %q", never, h.news.all(), w.news.all())
 					}

@@ -22,7 +22,8 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	for _, node := range []int{0, 3} {
-		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, node, TCP{}, []string{listener.Addr().String()})
+		conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, node, TCP{},
+			[]string{listener.Addr().String()})
 		must(t, err)
 		got, err := io.ReadAll(conn)
 		if err != nil || len(got) != 1 || int(got[0]) != node {
@@ -31,7 +32,8 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		_ = conn.Close()
 	}
 	for _, wrong := range []int{4, 1<<31 - 1} {
-		if conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
+		if conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, wrong, TCP{},
+			[]string{listener.Addr().String()}); err == nil {
 			_ = conn.Close()
 			t.Errorf("node %d was let in", wrong)
 		}

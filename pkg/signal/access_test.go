@@ -24,7 +24,8 @@ func TestDiskList(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	refused := errors.New("refused")
-	if got, err := plain.ListDir(dir, func(FileAttributes) error { return refused }); got != nil || !errors.Is(err, refused) {
+	if got, err := plain.ListDir(dir, func(FileAttributes) error { return refused }); got != nil ||
+		!errors.Is(err, refused) {
 		t.Errorf("a check that refuses: got %v, %v", got, err)
 	}
 	must(t, os.Symlink(dir, dir+"-link"))
@@ -37,11 +38,13 @@ func TestDiskRead(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for name, data := range map[string]string{
-		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecordSize), "too-large": strings.Repeat("x", maxRecordSize+1),
+		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecordSize),
+		"too-large": strings.Repeat("x", maxRecordSize+1),
 	} {
 		must(t, os.WriteFile(path(name), []byte(data), fileMode))
 	}
-	must(t, errors.Join(os.Symlink("small", path("link")), os.Mkdir(path("directory"), dirMode), syscall.Mkfifo(path("fifo"), fileMode)))
+	must(t, errors.Join(os.Symlink("small", path("link")), os.Mkdir(path("directory"), dirMode),
+		syscall.Mkfifo(path("fifo"), fileMode)))
 	for _, tc := range []struct {
 		name string
 		size int // -1 for an error
@@ -179,7 +182,8 @@ func TestAgain(t *testing.T) {
 					}
 					return nil
 				})
-				if failed := tc.fails >= tc.tries; (err != nil) != failed || tries != tc.tries || time.Since(began) != tc.took {
+				if failed := tc.fails >= tc.tries; (err != nil) != failed || tries != tc.tries ||
+					time.Since(began) != tc.took {
 					t.Errorf("%v after %d tries in %s, want %d in %s", err, tries, time.Since(began), tc.tries, tc.took)
 				}
 				if got := a.Meter.CallStats().Retries; got != int64(tc.tries-1) {
@@ -206,7 +210,8 @@ func TestWriteWhole(t *testing.T) {
 		}}, false, syscall.ENOSPC, []string{}},
 		{"the rename fails", refusing(RenamePath, failed), false, failed, []string{}},
 		{"the rename was done and its reply lost", repeating(RenamePath), true, nil, []string{"name"}},
-		{"the rename was not done and answers so", refusing(RenamePath, syscall.ENOENT), false, syscall.ENOENT, []string{}},
+		{"the rename was not done and answers so", refusing(RenamePath, syscall.ENOENT), false,
+			syscall.ENOENT, []string{}},
 		{"every call is answered in vain at first", inVain(syscall.ESTALE), true, nil, []string{"name"}},
 		{"every call fails once, and the rename was done", inVain(syscall.EIO), true, nil, []string{"name"}},
 		{"the names are not settled", refusing(SyncDir, failed), true, failed, []string{"name"}},

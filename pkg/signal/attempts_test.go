@@ -43,14 +43,16 @@ func TestNewest(t *testing.T) {
 	newest(0, false)
 	publishResult := func(d *Dir, next int) {
 		t.Helper()
-		must(t, d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: next}}))
+		must(t, d.PublishOnce(ctx, NameResult,
+			&record.Result{Code: 76, Succession: record.Succession{NextAttempt: next}}))
 	}
 	publishResult(first, 1)
 	newest(0, true)
 	second := make(p.Run+"-a1", p.Key)
 	must(t, second.ClaimRecord(ctx, NodesDir, NodeName(0, p.Size, record.StateJoined), &record.Joined{}))
 	begun := newest(1, false)
-	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, record.StateJoined)) || !slices.Contains(begun.ControlNames, NameJob) {
+	if !slices.Contains(begun.NodeNames, NodeName(0, p.Size, record.StateJoined)) ||
+		!slices.Contains(begun.ControlNames, NameJob) {
 		t.Errorf("it shows %v and %v", begun.NodeNames, begun.ControlNames)
 	}
 	publishResult(second, 2)

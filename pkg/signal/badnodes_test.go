@@ -39,9 +39,11 @@ func TestNoteBadNodes(t *testing.T) {
 // one, is not used: another user may have made it.
 func TestNoteBadNodesElsewhere(t *testing.T) {
 	for name, make := range map[string]func(dir, elsewhere string) error{
-		"a link":       func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir) },
-		"anybody's":    func(dir, _ string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
-		"another user": func(dir, _ string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, 64102, 64102)) },
+		"a link":    func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir) },
+		"anybody's": func(dir, _ string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
+		"another user": func(dir, _ string) error {
+			return errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, 64102, 64102))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			users.Need(t)

@@ -51,7 +51,8 @@ func TestOpenExisting(t *testing.T) {
 				return
 			}
 			must(t, err)
-			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 || got.FileSystem() != d.FileSystem() || got.Name() != tc.want.Name() {
+			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 ||
+				got.FileSystem() != d.FileSystem() || got.Name() != tc.want.Name() {
 				t.Errorf("opened %+v with %+v", got, job)
 			}
 		})
@@ -116,7 +117,8 @@ func TestRequestStop(t *testing.T) {
 		t.Errorf("there is %v", got)
 	}
 	var rec record.Mark
-	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil || rec.Host != "login" || rec.NodeIndex != outsideIndex {
+	if err := d.ReadRecord(within(t), ControlDir, NameStop, &rec); err != nil ||
+		rec.Host != "login" || rec.NodeIndex != outsideIndex {
 		t.Errorf("got %+v, %v", rec, err)
 	}
 }
@@ -143,7 +145,8 @@ func TestPublishOnce(t *testing.T) {
 	}
 	writing.Wait()
 	var result record.Result
-	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.NodeIndex != winner {
+	if err := d.ReadRecord(within(t), "", NameResult, &result); err != nil || won.Load() != 1 ||
+		result.Code != winner || result.NodeIndex != winner {
 		t.Errorf("%d won, the last of them %d; there is %+v, %v", won.Load(), winner, result, err)
 	}
 	if got := names(t, d.Path()); !slices.Equal(got, []string{ControlDir, EventsDir, LogsDir, NodesDir, NameResult}) {

@@ -125,7 +125,9 @@ func TestStepFinder(t *testing.T) {
 		matches func(name string) bool
 		want    string
 	}{
-		{"the first start", func(name string) bool { return strings.HasPrefix(name, "123.") && !strings.HasSuffix(name, "-r1") }, wanted.Name()},
+		{"the first start", func(name string) bool {
+			return strings.HasPrefix(name, "123.") && !strings.HasSuffix(name, "-r1")
+		}, wanted.Name()},
 		{"a restart", func(name string) bool { return strings.HasSuffix(name, "-r1") }, "123.4-r1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,7 +22,8 @@ func exchange(t *testing.T, a, b string) {
 // lure makes a tree that resembles a run's, and that every user can read and write.
 func lure(t *testing.T, dir, run string) {
 	t.Helper()
-	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir} {
+	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" +
+		LogsDir, run + "/" + EventsDir, BadNodesDir} {
 		path := filepath.Join(dir, sub)
 		must(t, errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)))
 	}
@@ -57,7 +58,8 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	exchange(t, there, away)
 	log := head.NewLogFile(LogsDir, "head.log")
 	for what, err := range map[string]error{
-		"publish":   joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined), &record.Joined{PID: 17}, true),
+		"publish": joined.PublishRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined),
+			&record.Joined{PID: 17}, true),
 		"mark":      head.WriteMark(within(t), ControlDir, NameGateOpen),
 		"beat":      joined.WriteHeartbeat(within(t), NodesDir),
 		"once":      head.PublishOnce(within(t), NameResult, &record.Result{}),
@@ -71,11 +73,13 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 		}
 	}
 	// All records are written to and read from the original directory under its new name.
-	if shown, err := head.ListNames(within(t), NodesDir); err != nil || !slices.Contains(shown, NodeName(1, 4, record.StateJoined)) {
+	if shown, err := head.ListNames(within(t), NodesDir); err != nil ||
+		!slices.Contains(shown, NodeName(1, 4, record.StateJoined)) {
 		t.Errorf("nodes: %v, %v", shown, err)
 	}
 	var rec record.Joined
-	if err := head.ReadRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined), &rec); err != nil || rec.PID != 17 {
+	if err := head.ReadRecord(within(t), NodesDir, NodeName(1, 4, record.StateJoined),
+		&rec); err != nil || rec.PID != 17 {
 		t.Errorf("read %+v: %v", rec, err)
 	}
 	if target, err := os.Readlink(filepath.Join(away, LatestLink)); err != nil || target != head.Name() {

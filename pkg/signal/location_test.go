@@ -15,14 +15,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// site is an empty directory, in which the location's log directory does not exist.
+type site struct {
+	*testing.T
+	base string
+	p    *Location
+}
+
 // obstacle is a problem with the log directory or with the entry that has the run directory's name.
 type obstacle struct {
 	name string
-	// lay creates the obstacle; base is an empty directory, and the location is base/logs, which does
-	// not exist. It returns the path that the error must name.
-	lay func(t *testing.T, base string, p *Location) string
-	// head means that only the head is affected: a worker continues to poll.
-	head bool
+	lay  func(s site) string // creates the obstacle, and returns the path that the error must name
+	head bool                // only the head is affected: a worker continues to poll
 }
 
 func mkdir(t testing.TB, path string, mode os.FileMode) string {
@@ -63,53 +67,49 @@ func disown(t *testing.T, path string) string {
 }
 
 var obstacles = []obstacle{
-	{name: "the parent is missing", lay: func(_ *testing.T, base string, p *Location) string {
-		p.LogDir = filepath.Join(base, "missing", "logs")
-		return p.LogDir
+	{name: "the parent is missing", lay: func(s site) string {
+		s.p.LogDir = filepath.Join(s.base, "missing", "logs")
+		return s.p.LogDir
 	}},
-	{name: "the parent is a file", lay: func(t *testing.T, base string, p *Location) string {
-		p.LogDir = filepath.Join(put(t, filepath.Join(base, "file"), ""), "logs")
-		return p.LogDir
+	{name: "the parent is a file", lay: func(s site) string {
+		s.p.LogDir = filepath.Join(put(s.T, filepath.Join(s.base, "file"), ""), "logs")
+		return s.p.LogDir
 	}},
-	{name: "a file", lay: func(t *testing.T, _ string, p *Location) string { return put(t, p.LogDir, "") }},
-	{name: "a symbolic link", lay: func(t *testing.T, base string, p *Location) string {
-		return point(t, p.LogDir, mkdir(t, filepath.Join(base, "real"), dirMode))
+	{name: "a file", lay: func(s site) string { return put(s.T, s.p.LogDir, "") }},
+	{name: "a symbolic link", lay: func(s site) string {
+		return point(s.T, s.p.LogDir, mkdir(s.T, filepath.Join(s.base, "real"), dirMode))
 	}},
-	{name: "a link to nothing", lay: func(t *testing.T, _ string, p *Location) string { return point(t, p.LogDir, "nothing") }},
-	{name: "writable by the group", lay: func(t *testing.T, _ string, p *Location) string { return mkdir(t, p.LogDir, 0o770) }},
-	{name: "writable by all", lay: func(t *testing.T, _ string, p *Location) string { return mkdir(t, p.LogDir, 0o777|os.ModeSticky) }},
-	{name: "another owner's", lay: func(t *testing.T, _ string, p *Location) string {
-		p.LogDir = disown(t, mkdir(t, p.LogDir, dirMode))
-		return p.LogDir
+	{name: "a link to nothing", lay: func(s site) string { return point(s.T, s.p.LogDir, "nothing") }},
+	{name: "writable by the group", lay: func(s site) string { return mkdir(s.T, s.p.LogDir, 0o770) }},
+	{name: "writable by all", lay: func(s site) string { return mkdir(s.T, s.p.LogDir, 0o777|os.ModeSticky) }},
+	{name: "another owner's", lay: func(s site) string {
+		s.p.LogDir = disown(s.T, mkdir(s.T, s.p.LogDir, dirMode))
+		return s.p.LogDir
 	}},
-	{name: "the name is too long", lay: func(_ *testing.T, base string, p *Location) string {
-		p.LogDir = filepath.Join(base, strings.Repeat("x", 300))
-		return p.LogDir
+	{name: "the name is too long", lay: func(s site) string {
+		s.p.LogDir = filepath.Join(s.base, strings.Repeat("x", 300))
+		return s.p.LogDir
 	}},
-	{name: "the run directory is a file", lay: func(t *testing.T, _ string, p *Location) string {
-		return put(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), "")
+	{name: "the run directory is a file", lay: func(s site) string {
+		return put(s.T, filepath.Join(mkdir(s.T, s.p.LogDir, dirMode), s.p.Run), "")
 	}},
-	{name: "the run directory is a symbolic link", lay: func(t *testing.T, base string, p *Location) string {
-		return point(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), mkdir(t, filepath.Join(base, "real"), dirMode))
+	{name: "the run directory is a symbolic link", lay: func(s site) string {
+		real := mkdir(s.T, filepath.Join(s.base, "real"), dirMode)
+		return point(s.T, filepath.Join(mkdir(s.T, s.p.LogDir, dirMode), s.p.Run), real)
 	}},
-	{name: "the run directory is writable by the group", lay: func(t *testing.T, _ string, p *Location) string {
-		path := run(t, p, "")
-		chmod(t, path, 0o770)
+	{name: "the run directory is writable by the group", lay: func(s site) string {
+		path := run(s.T, s.p, "")
+		must(s.T, os.Chmod(path, 0o770))
 		return path
 	}},
-	{name: "the run directory is of a run with the same facts", head: true, lay: func(t *testing.T, _ string, p *Location) string {
-		run(t, p, `{"v":2,"nonce":"theirs","key":"facts"}`+"\n")
-		return p.LogDir
+	{name: "the run directory is of a run with the same facts", head: true, lay: func(s site) string {
+		run(s.T, s.p, `{"v":2,"nonce":"theirs","key":"facts"}`+"\n")
+		return s.p.LogDir
 	}},
-	{name: "the run directory is of the same launch in another version", head: true, lay: func(t *testing.T, _ string, p *Location) string {
-		run(t, p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
-		return p.LogDir
+	{name: "the run directory is of the same launch in another version", head: true, lay: func(s site) string {
+		run(s.T, s.p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
+		return s.p.LogDir
 	}},
-}
-
-func chmod(t *testing.T, path string, mode os.FileMode) {
-	t.Helper()
-	must(t, os.Chmod(path, mode))
 }
 
 // mended checks that an error states the path, the owner, what was found and what to do, in its own
@@ -137,7 +137,7 @@ func TestObstacles(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			base := t.TempDir()
 			p := Location{LogDir: filepath.Join(base, "logs"), Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
-			path := tc.lay(t, base, &p)
+			path := tc.lay(site{t, base, &p})
 			t.Run("head", func(t *testing.T) {
 				_, err := CreateRun(within(t), p, record.Job{})
 				mended(t, err, path, head)
@@ -225,7 +225,8 @@ func testReadOnly(t *testing.T) {
 	must(t, syscall.Mount("", p.LogDir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)
+		mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined),
+			&record.Mark{}, false), d.Path(), seen)
 	})
 	t.Run("publish once", func(t *testing.T) {
 		mended(t, d.PublishOnce(within(t), NameResult, &record.Result{}), d.Path(), seen)
@@ -255,12 +256,14 @@ const spaceMend = "free space or quota there, or give another --log-dir"
 func testFull(t *testing.T) {
 	p := mounted(t, "size=64k")
 	d := create(t, p)
-	if err := os.WriteFile(filepath.Join(p.LogDir, "filler"), make([]byte, 1<<20), fileMode); !errors.Is(err, syscall.ENOSPC) {
+	if err := os.WriteFile(filepath.Join(p.LogDir, "filler"), make([]byte, 1<<20),
+		fileMode); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("cannot fill the file system: %v", err)
 	}
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
-		refused := mended(t, d.PublishRecord(within(t), NodesDir, NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)
+		refused := mended(t, d.PublishRecord(within(t), NodesDir,
+			NodeName(0, 4, record.StateJoined), &record.Mark{}, false), d.Path(), seen)
 		if refused.Remedy != spaceMend {
 			t.Errorf("a full file system is mended by %q", refused.Remedy)
 		}
@@ -312,7 +315,10 @@ func TestStalledShare(t *testing.T) {
 			_, _, err := NewFinder(p).AwaitRun(ctx)
 			return err
 		}},
-		{"open", func(ctx context.Context, p Location, _ *Dir) error { _, _, err := p.openExistingRun(ctx); return err }},
+		{"open", func(ctx context.Context, p Location, _ *Dir) error {
+			_, _, err := p.openExistingRun(ctx)
+			return err
+		}},
 		{"publish", func(ctx context.Context, _ Location, d *Dir) error {
 			return d.PublishRecord(ctx, NodesDir, "0000.up", &record.Mark{}, true)
 		}},

@@ -97,7 +97,8 @@ func TestLogFileIsOpenedAnew(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Error(err)
 	}
-	if len(share.opened) != 2 || share.opened[1].data != "one\ntwo\n" || share.opened[0].closed != 1 || share.opened[1].closed != 1 {
+	if len(share.opened) != 2 || share.opened[1].data != "one\ntwo\n" ||
+		share.opened[0].closed != 1 || share.opened[1].closed != 1 {
 		t.Errorf("it was opened %d times: %+v", len(share.opened), share.opened)
 	}
 }

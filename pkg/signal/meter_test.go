@@ -29,12 +29,16 @@ func TestMeterCounts(t *testing.T) {
 			d.access.serverClock.queried.Store(true)
 			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, false)
 		}, map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
-		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true) },
+		{"publish for good", func(d *Dir) error {
+			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true)
+		},
 			map[string]int64{"open": 2, "write": 1, "close": 2, "rename": 1, "sync": 2, "stat": 1}},
 		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &record.Mark{}) },
 			map[string]int64{"open": 2, "write": 1, "close": 2, "link": 1, "sync": 2, "remove": 1}},
-		{"mark", func(d *Dir) error { return d.WriteMark(t.Context(), NodesDir, "0000.up") }, map[string]int64{"open": 1, "close": 1}},
-		{"space", func(d *Dir) error { _, err := d.QuerySpace(t.Context()); return err }, map[string]int64{"statfs": 1}},
+		{"mark", func(d *Dir) error { return d.WriteMark(t.Context(), NodesDir, "0000.up") },
+			map[string]int64{"open": 1, "close": 1}},
+		{"space", func(d *Dir) error { _, err := d.QuerySpace(t.Context()); return err },
+			map[string]int64{"statfs": 1}},
 		{"read", func(d *Dir) error { return d.ReadRecord(t.Context(), ControlDir, NameJob, &record.Job{}) },
 			map[string]int64{"open": 1, "read": 1, "close": 1}},
 		{"two beats", func(d *Dir) error {
@@ -89,7 +93,9 @@ func TestMeterOrder(t *testing.T) {
 			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, false)
 		},
 			[]Op{OpOpen, OpWrite, OpClose, OpRename}},
-		{"publish for good", func(d *Dir) error { return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true) },
+		{"publish for good", func(d *Dir) error {
+			return d.PublishRecord(t.Context(), NodesDir, "0000.failed", &record.Mark{}, true)
+		},
 			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpRename, OpOpen, OpSync, OpClose}},
 		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &record.Mark{}) },
 			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpLink, OpOpen, OpSync, OpClose, OpRemove}},
@@ -155,7 +161,8 @@ func TestMeterSilence(t *testing.T) {
 			t.Errorf("silent for %s, settled: %t", m.UnresponsiveFor(), m.AwaitIdle(ctx))
 		}
 		slowest := m.CallStats().Slowest
-		if !slowest.Pending || slowest.Op != "publish" || slowest.Path != "nodes/0001.up" || slowest.Took != m.UnresponsiveFor() {
+		if !slowest.Pending || slowest.Op != "publish" || slowest.Path != "nodes/0001.up" ||
+			slowest.Took != m.UnresponsiveFor() {
 			t.Errorf("the slowest is %+v", slowest)
 		}
 		close(hang)
@@ -180,8 +187,10 @@ func TestMeterSilenceOfTheOldest(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		for number, r := range asked {
-			if want := time.Duration(many-number) * time.Second; m.UnresponsiveFor() != want || m.CallStats().Slowest.Took != want {
-				t.Errorf("silent for %s, and the slowest takes %s, want %s", m.UnresponsiveFor(), m.CallStats().Slowest.Took, want)
+			if want := time.Duration(many-number) * time.Second; m.UnresponsiveFor() != want ||
+				m.CallStats().Slowest.Took != want {
+				t.Errorf("silent for %s, and the slowest takes %s, want %s", m.UnresponsiveFor(),
+					m.CallStats().Slowest.Took, want)
 			}
 			m.endRequest(r)
 		}

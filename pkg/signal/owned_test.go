@@ -52,7 +52,8 @@ func TestReadOwned(t *testing.T) {
 	for _, name := range []string{"ours", "theirs", "open"} {
 		publish(t, d, ExecDir, name, &order{Argv: []string{name}})
 	}
-	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620), os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
+	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620),
+		os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
 		must(t, err)
 	}
 	put(t, filepath.Join(exec, "short"), `{"v":2,`)
@@ -70,7 +71,8 @@ func TestReadOwned(t *testing.T) {
 	} {
 		var rec order
 		err := d.ReadOwnedRecord(within(t), ExecDir, tc.name, &rec)
-		if (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || IsTransient(err) != tc.absent) {
+		if (err == nil) != (tc.says == "") || err != nil &&
+			(!strings.Contains(err.Error(), tc.says) || IsTransient(err) != tc.absent) {
 			t.Errorf("%s: %v, absent: %t", tc.name, err, IsTransient(err))
 		}
 		if err == nil && !slices.Equal(rec.Argv, []string{tc.name}) {

@@ -77,7 +77,8 @@ func TestWorkerPace(t *testing.T) {
 		if pace.MinPause < minPause || pace.MaxPause < maxPause || pace.MaxPause < pace.MinPause {
 			t.Errorf("%d nodes: %v", size, pace)
 		}
-		if first, later := float64(size)/pace.MinPause.Seconds(), float64(size)/pace.MaxPause.Seconds(); size > 100 && (first > 4001 || later > 1001) {
+		if first, later := float64(size)/pace.MinPause.Seconds(),
+			float64(size)/pace.MaxPause.Seconds(); size > 100 && (first > 4001 || later > 1001) {
 			t.Errorf("%d nodes look %.0f times a second at first, and %.0f later", size, first, later)
 		}
 	}

@@ -35,13 +35,15 @@ func TestReaderRefusesWhatIsNoFileOfTheOwner(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o700))
 	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	for name, want := range map[string]string{
-		"link": "symbolic link", "dir": "not a file", "pipe": "not a file", "../fine": "not the name of a file", "none": "no such file",
+		"link": "symbolic link", "dir": "not a file", "pipe": "not a file",
+		"../fine": "not the name of a file", "none": "no such file",
 	} {
 		if _, err := folder.ReadFile(t.Context(), name, 100); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is read: %v", name, err)
 		}
 	}
-	if got, err := folder.ReadFile(t.Context(), "fine", 100); err != nil || string(got.Data) != "text" || got.Tail != nil {
+	if got, err := folder.ReadFile(t.Context(), "fine", 100); err != nil ||
+		string(got.Data) != "text" || got.Tail != nil {
 		t.Errorf("a file has %+v: %v", got, err)
 	}
 	reader.owner++
@@ -75,7 +77,8 @@ func TestReaderReadsBothEndsOfALargeFile(t *testing.T) {
 func TestReaderRecords(t *testing.T) {
 	const whole = `{"v":2,"nonce":"a","rank":3,"host":"n3","at":"2026-01-02T03:04:05Z"}`
 	_, folder, _ := reading(t, map[string]string{
-		"whole": whole + "\n", "cut": whole[:20], "unended": whole, "mark": "", "new": `{"v":9,"nonce":"a"}` + "\n", "text": "hello\n",
+		"whole": whole + "\n", "cut": whole[:20], "unended": whole, "mark": "",
+		"new": `{"v":9,"nonce":"a"}` + "\n", "text": "hello\n",
 	})
 	for _, test := range []struct {
 		name, nonce string
@@ -93,7 +96,8 @@ func TestReaderRecords(t *testing.T) {
 	} {
 		var rec record.Mark
 		at, err := folder.ReadRecord(t.Context(), test.name, test.nonce, &rec)
-		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+		if test.says == "" && err != nil || test.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if test.is != nil && !errors.Is(err, test.is) {
@@ -102,7 +106,8 @@ func TestReaderRecords(t *testing.T) {
 		if at.IsZero() {
 			t.Errorf("%s was never written", test.name)
 		}
-		if read := record.HeaderOf(&rec).Version == record.FormatVersion; read != (test.name == "whole" && test.is == nil) {
+		isWhole := test.name == "whole" && test.is == nil
+		if read := record.HeaderOf(&rec).Version == record.FormatVersion; read != isWhole {
 			t.Errorf("%s is read as %+v", test.name, rec)
 		}
 	}
@@ -179,7 +184,8 @@ func TestReadFrom(t *testing.T) {
 		{"../logs/driver.log", 0, "", "it is not the name of a file"},
 	} {
 		data, err := folder.ReadRange(within(t), tc.name, tc.offset, 4)
-		if string(data) != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+		if string(data) != tc.want || (err == nil) != (tc.says == "") || err != nil &&
+			!strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s from %d: %q, %v", tc.name, tc.offset, data, err)
 		}
 	}

@@ -17,21 +17,31 @@ import (
 // allRecords returns an empty record of every type.
 func allRecords() []record.Record {
 	return []record.Record{
-		&record.Job{}, &record.Joined{}, &record.Mark{}, &record.Head{}, &record.Failure{}, &record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{},
+		&record.Job{}, &record.Joined{}, &record.Mark{}, &record.Head{}, &record.Failure{},
+		&record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{},
 	}
 }
 
 // fullRecords returns a record of every type with all fields set.
 func fullRecords() []record.Record {
-	asked := record.CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: record.SlowCall{Op: "list", Path: "/share", Took: time.Second}}
+	asked := record.CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3},
+		Busy: time.Second, Slowest: record.SlowCall{Op: "list", Path: "/share", Took: time.Second}}
 	cause := record.Failure{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
-		Kind:   "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
-		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: record.ChildExit{ExitText: "exit code 1", OOM: &record.OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &record.WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
+		Header: record.Header{Version: record.FormatVersion, Nonce: "ours", NodeIndex: 3,
+			Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
+		Kind: "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1,
+		Signal: "KILL", Log: "worker-0003.log",
+		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2},
+		ChildExit: record.ChildExit{ExitText: "exit code 1",
+			OOM: &record.OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}},
+		WorldRank: &record.WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
 	return []record.Record{
-		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", Steps: []string{"sandbox"}},
-		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToAnswer: time.Millisecond},
+		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d",
+			Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs",
+			Steps: []string{"sandbox"}},
+		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1",
+			TimeToAnswer: time.Millisecond},
 		&record.Mark{},
 		&record.Head{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},
 		&cause,
@@ -39,9 +49,11 @@ func fullRecords() []record.Record {
 		&record.OrderlyEnd{Code: 1, Reason: "the driver has ended"},
 		&record.Done{LeftProcesses: []string{"pid 7 (sh)"}, Share: &asked},
 		&record.Result{
-			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause, BadNodes: []string{"n3"}, NodeLists: record.NodeLists{Hosts: []string{"n0", "n1"}},
-			RunTimings: record.RunTimings{Duration: time.Minute, TimeToGate: time.Second, ProgramVersion: "v1", Phases: []record.PhaseDuration{{Phase: "join", Took: time.Second}}},
-			Share:      &record.FileSystemReport{Head: asked},
+			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause,
+			BadNodes: []string{"n3"}, NodeLists: record.NodeLists{Hosts: []string{"n0", "n1"}},
+			RunTimings: record.RunTimings{Duration: time.Minute, TimeToGate: time.Second,
+				ProgramVersion: "v1", Phases: []record.PhaseDuration{{Phase: "join", Took: time.Second}}},
+			Share: &record.FileSystemReport{Head: asked},
 		},
 	}
 }
@@ -73,7 +85,8 @@ func asJSON(t *testing.T, rec record.Record) string {
 func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 	t.Helper()
 	h := *rec.RecordHeader()
-	if data[len(data)-1] != '\n' || h.Version != record.VersionOf(rec) || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
+	if data[len(data)-1] != '\n' || h.Version != record.VersionOf(rec) || h.Nonce == "" ||
+		nonce != "" && h.Nonce != nonce {
 		t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
 	}
 	theirs := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(record.Record)
@@ -165,7 +178,8 @@ func FuzzReadRecord(f *testing.F) {
 		case errors.Is(whole, errAbsent) != errors.Is(err, errAbsent) || (whole == nil) != (err == nil):
 			t.Errorf("%q in a file: %v; by itself: %v", data, err, whole)
 		case err == nil:
-			if err := d.ReadRecord(t.Context(), NodesDir, "0001.failed", &rec); err != nil || !reflect.DeepEqual(rec, want) {
+			if err := d.ReadRecord(t.Context(), NodesDir, "0001.failed", &rec); err != nil ||
+				!reflect.DeepEqual(rec, want) {
 				t.Errorf("read %+v, want %+v: %v", rec, want, err)
 			}
 		case !errors.Is(err, errAbsent) && !strings.Contains(err.Error(), path):

@@ -13,7 +13,8 @@ import (
 
 func TestDecode(t *testing.T) {
 	const ours = `{"v":2,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
-	whole := record.Failure{Header: record.Header{Version: record.FormatVersion, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
+	whole := record.Failure{Header: record.Header{Version: record.FormatVersion, Nonce: "ours",
+		NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
 	for _, tc := range []struct {
 		name   string
 		data   string
@@ -31,12 +32,14 @@ func TestDecode(t *testing.T) {
 		{name: "zeros, as a crash leaves them", data: strings.Repeat("\x00", len(ours)), nonce: "ours", absent: true},
 		{name: "of a newer version", data: `{"v":3,"nonce":"ours"}` + "\n", nonce: "ours", bad: true},
 		{name: "of an older version", data: strings.Replace(ours, `"v":2`, `"v":1`, 1), nonce: "ours", bad: true},
-		{name: "of a newer version and another attempt", data: `{"v":3,"nonce":"theirs"}` + "\n", nonce: "ours", bad: true},
+		{name: "of a newer version and another attempt", data: `{"v":3,"nonce":"theirs"}` + "\n",
+			nonce: "ours", bad: true},
 		{name: "without a header", data: "{}\n", nonce: "", bad: true},
 		{name: "without a nonce", data: `{"v":2}` + "\n", nonce: "", bad: true},
 		{name: "null", data: "null\n", nonce: "", bad: true},
 		{name: "no JSON", data: "hello\n", nonce: "ours", bad: true},
-		{name: "damaged in the middle", data: strings.Replace(ours, `"kind"`, "\x00\x00\x00\x00\x00\x00", 1), nonce: "ours", bad: true},
+		{name: "damaged in the middle", data: strings.Replace(ours, `"kind"`,
+			"\x00\x00\x00\x00\x00\x00", 1), nonce: "ours", bad: true},
 		{name: "two in one", data: ours + ours, nonce: "ours", bad: true},
 		{name: "a field of another type", data: `{"v":2,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
 	} {
@@ -67,7 +70,8 @@ func TestPlace(t *testing.T) {
 
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", nodeIndex: 3, host: "n3"}
-	rec := &record.Failure{Header: record.Header{Version: 9, Nonce: "forged", NodeIndex: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
+	rec := &record.Failure{Header: record.Header{Version: 9, Nonce: "forged", NodeIndex: 9},
+		Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
 	data, err := d.encodeRecord(rec)
 	must(t, err)
 	if bytes.IndexByte(data, '\n') != len(data)-1 {
@@ -76,7 +80,8 @@ func TestEncode(t *testing.T) {
 	var again record.Failure
 	must(t, decodeRecord(data, "ours", &again))
 	rec.WrittenAt = again.WrittenAt // without the monotonic part
-	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" || again.Version != record.FormatVersion {
+	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" ||
+		again.Version != record.FormatVersion {
 		t.Errorf("wrote %+v, read %+v", rec, again)
 	}
 }

@@ -88,7 +88,8 @@ func TestReportIsSeenAtOnce(t *testing.T) {
 					fs.onList.Store(&fault)
 				}
 				time.Sleep(5 * time.Second)
-				exited := signal.InstanceName(record.InstanceMark{Node: 1, Instance: 2, State: record.InstanceExited}, 3)
+				exited := signal.InstanceName(record.InstanceMark{Node: 1, Instance: 2,
+					State: record.InstanceExited}, 3)
 				content, err := worker.EncodeReport(&record.InstanceExit{Role: "judge"})
 				if err != nil {
 					t.Fatal(err)
@@ -99,11 +100,14 @@ func TestReportIsSeenAtOnce(t *testing.T) {
 				}
 				synctest.Wait()
 				l := w.LastListing()
-				if marks := l.Instances(); len(marks) != 1 || marks[0].Instance != 2 || l.Polls != before.Polls || l.PolledAt != before.PolledAt || l.SeenAt != began {
-					t.Errorf("the listing has %+v; %d polls, %s ago, seen %s ago", marks, l.Polls, time.Since(l.PolledAt), time.Since(l.SeenAt))
+				if marks := l.Instances(); len(marks) != 1 || marks[0].Instance != 2 ||
+					l.Polls != before.Polls || l.PolledAt != before.PolledAt || l.SeenAt != began {
+					t.Errorf("the listing has %+v; %d polls, %s ago, seen %s ago", marks, l.Polls,
+						time.Since(l.PolledAt), time.Since(l.SeenAt))
 				}
 				rec := new(record.InstanceExit)
-				if err := head.ReadRecord(t.Context(), signal.NodesDir, exited, rec); err != nil || rec.Role != "judge" {
+				if err := head.ReadRecord(t.Context(), signal.NodesDir, exited, rec); err != nil ||
+					rec.Role != "judge" {
 					t.Errorf("it reads %+v, %v", rec, err)
 				}
 				// It is written later.
@@ -230,7 +234,8 @@ func TestReportOfHead(t *testing.T) {
 		}
 		synctest.Wait()
 		rec := new(record.Abort)
-		if err := worker.ReadRecord(t.Context(), signal.ControlDir, signal.AbortName(0, 3), rec); err != nil || rec.Code != 77 {
+		if err := worker.ReadRecord(t.Context(), signal.ControlDir, signal.AbortName(0, 3),
+			rec); err != nil || rec.Code != 77 {
 			t.Errorf("it reads %+v, %v", rec, err)
 		}
 		if nodes := w.LastListing().NodesWithAbort(); !slices.Equal(nodes, []int{0}) {

@@ -67,7 +67,8 @@ func TestSecret(t *testing.T) {
 	if len(secret) != 32 || !bytes.Equal(secret, peer.DeriveSecret("ray")) {
 		t.Errorf("the head has %x, and its peer %x", secret, peer.DeriveSecret("ray"))
 	}
-	if bytes.Equal(secret, d.DeriveSecret("dask")) || bytes.Equal(secret, stranger.DeriveSecret("ray")) || strings.Contains(d.Nonce(), hex.EncodeToString(secret)) {
+	if bytes.Equal(secret, d.DeriveSecret("dask")) ||
+		bytes.Equal(secret, stranger.DeriveSecret("ray")) || strings.Contains(d.Nonce(), hex.EncodeToString(secret)) {
 		t.Errorf("%x is no secret of its own", secret)
 	}
 }
@@ -132,7 +133,10 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 			return plain.ChangeName(how, from, to)
 		}}},
 		{"it can't be shown", refusing(RenamePath, syscall.EIO)},
-		{"the log directory can't be listed", &faulty{onList: func(string) ([]string, error) { return nil, syscall.EIO }}},
+		{"the log directory can't be listed", &faulty{onList: func(string) ([]string,
+			error) {
+			return nil, syscall.EIO
+		}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
@@ -182,7 +186,8 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	d := create(t, p)
 	publish(t, d, NodesDir, "0001.failed", &record.Failure{Message: "something"})
 	for _, err := range []error{
-		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir), d.PublishOnce(within(t), "result.json", &record.Mark{}),
+		d.UpdateLatestLink(within(t)), d.WriteHeartbeat(within(t), NodesDir),
+		d.PublishOnce(within(t), "result.json", &record.Mark{}),
 	} {
 		must(t, err)
 	}
@@ -252,7 +257,8 @@ func TestReadAgain(t *testing.T) {
 	}}
 	d := create(t, p)
 	var job record.Job
-	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil || job.Nonce != d.Nonce() || len(answers) != 0 {
+	if err := d.ReadRecord(within(t), ControlDir, NameJob, &job); err != nil ||
+		job.Nonce != d.Nonce() || len(answers) != 0 {
 		t.Errorf("got %+v, %v, with %d answers left", job, err, len(answers))
 	}
 }
@@ -284,7 +290,8 @@ func TestLostAnswer(t *testing.T) {
 				}}
 				d := create(t, p)
 				must(t, d.WriteMark(within(t), ControlDir, NameGateOpen))
-				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{Code: 3}, false); err == nil {
+				if err := d.PublishRecord(within(t), ControlDir, NameOrderlyEnd,
+					&record.OrderlyEnd{Code: 3}, false); err == nil {
 					t.Fatal("nothing was lost")
 				}
 				answers = true
@@ -294,7 +301,8 @@ func TestLostAnswer(t *testing.T) {
 					t.Errorf("there is %q, %v", data, err)
 				}
 				var drain record.OrderlyEnd
-				if err := d.readRecordOnce(within(t), ControlDir, NameOrderlyEnd, &drain); lost && (err != nil || drain.Code != 3) {
+				if err := d.readRecordOnce(within(t), ControlDir, NameOrderlyEnd, &drain); lost &&
+					(err != nil || drain.Code != 3) {
 					t.Errorf("got %+v, %v", drain, err)
 				}
 			})
@@ -420,7 +428,8 @@ func TestBeatTriesTwice(t *testing.T) {
 				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
 			}
 			// The next heartbeat continues from the name that was written.
-			if err := d.WriteHeartbeat(within(t), NodesDir); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
+			if err := d.WriteHeartbeat(within(t), NodesDir); err != nil ||
+				!slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
 				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), NodesDir)), err)
 			}
 		})

@@ -50,7 +50,8 @@ func TestParseStateName(t *testing.T) {
 		// Wrong numbers.
 		{"0007.checked.x 0007.event 0007.beat 0007.up.000001 0007.beat.x 0007.beat.-1 0007.beat.000001.2", 0, nil},
 		{"0007.beat.9223372036854775808 0007.beat.1 0007.beat.0000001 0007.beat.+00001", 0, nil},
-		{"0007.i0042.g0.ready.000000 0007.i0042.g0.ready.00001 0007.i0042.g0.ready.000001.x 0007.i0042.g0.idle", 64, nil},
+		{"0007.i0042.g0.ready.000000 0007.i0042.g0.ready.00001 0007.i0042.g0.ready.000001.x " +
+			"0007.i0042.g0.idle", 64, nil},
 		// Wrong instances and generations.
 		{"0007.i42.g0.ready 0007.i00042.g0.ready 0007.i0042.g00.ready 0007.i0042.ready 0007.i0042.g0.", 64, nil},
 		{"0007.0042.g0.ready 7.i0042.g0.ready", 64, nil},
@@ -168,7 +169,8 @@ func FuzzNames(f *testing.F) {
 			t.Errorf("node %d of %d in %s, count %d, is %q, which is %+v, %t", node, size, state, count, name, n, ok)
 		}
 		aborted := AbortName(node, size)
-		if l := newListing([]string{aborted, name}, size, 1, time.Time{}); !slices.Equal(l.NodesWithAbort(), []int{node}) {
+		if l := newListing([]string{aborted, name}, size, 1,
+			time.Time{}); !slices.Equal(l.NodesWithAbort(), []int{node}) {
 			t.Errorf("the abort of node %d of %d is %q, which is %v", node, size, aborted, l.NodesWithAbort())
 		}
 		if n, ok := ParseStateName(aborted, 0); ok {

@@ -25,7 +25,8 @@ func TestTwin(t *testing.T) {
 			p := newPlace(t)
 			d, err := CreateRun(within(t), p, record.Job{PID: tc.pid})
 			must(t, err)
-			must(t, d.PublishRecord(within(t), NodesDir, d.NodeName(0, record.StateJoined), &record.Joined{PID: tc.pid}, false))
+			must(t, d.PublishRecord(within(t), NodesDir, d.NodeName(0, record.StateJoined),
+				&record.Joined{PID: tc.pid}, false))
 			p.Host = tc.host
 			begun, err := p.NewestAttempt(within(t))
 			must(t, err)

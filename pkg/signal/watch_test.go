@@ -104,7 +104,8 @@ func TestWatchPollsBegun(t *testing.T) {
 			asked, before := time.Now(), w.PollsBegun()
 			l, err := w.FollowListings(t.Context(), func(l Listing) bool { return l.Polls > before })
 			if from := l.PolledAt.Add(-took); err != nil || from.Before(asked) || l.Polls != before+1 {
-				t.Errorf("poll %d, which began %s after the call, counts after %d: %v", l.Polls, from.Sub(asked), before, err)
+				t.Errorf("poll %d, which began %s after the call, counts after %d: %v", l.Polls,
+					from.Sub(asked), before, err)
 			}
 			for len(began) > 0 {
 				<-began
@@ -122,8 +123,10 @@ func TestWatchWaitEnds(t *testing.T) {
 		says []string // in addition to the cause
 	}{
 		{"what it waits for does not come", func(string) ([]string, error) { return []string{"0001.up"}, nil }, nil},
-		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE }, []string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
-		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"the shared file system has not responded", "/logs/123.0/nodes", "59.99"}},
+		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE },
+			[]string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
+		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil },
+			[]string{"the shared file system has not responded", "/logs/123.0/nodes", "59.99"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -281,7 +284,8 @@ func TestWatchFindsTheShareAgain(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				if silence > tc.most || looks.Load() != tc.looks+1 {
-					t.Errorf("silent for %s in %d looks, want %s in %d at most", silence, looks.Load(), tc.most, tc.looks+1)
+					t.Errorf("silent for %s in %d looks, want %s in %d at most", silence,
+						looks.Load(), tc.most, tc.looks+1)
 				}
 				if least := time.Duration(tc.looks-20) * 3 * time.Second / 4; silence < least {
 					t.Errorf("%d looks failed within %s: that is too often", tc.looks, silence)

@@ -67,7 +67,8 @@ func TestAwait(t *testing.T) {
 		looks  int // of the script; the other check runs once unless it waits
 	}{
 		{"all is well", one(pass), nil, check.Policy{}, map[string]check.Verdict{"gpu.fabric": pass}, 1},
-		{"what becomes ready", one(wait, wait, pass), nil, check.Policy{}, map[string]check.Verdict{"gpu.fabric": pass}, 3},
+		{"what becomes ready", one(wait, wait, pass), nil, check.Policy{},
+			map[string]check.Verdict{"gpu.fabric": pass}, 3},
 		{"what does not", one(wait), nil, check.Policy{}, map[string]check.Verdict{"gpu.fabric": fail}, 9},
 		{
 			"a failure elsewhere waits for nothing", one(wait),
@@ -117,7 +118,8 @@ func TestPatience(t *testing.T) {
 		busy := finding("gpu.busy", check.Wait)
 		busy.MaxWait = 3 * time.Second
 		began := time.Now()
-		report := (&Checks{Config: within(time.Minute), nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{busy}}}}}).AwaitReady(t.Context(), nil)
+		report := (&Checks{Config: within(time.Minute),
+			nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{busy}}}}}).AwaitReady(t.Context(), nil)
 		if report.Verdict != check.Fail {
 			t.Errorf("the verdict is %s, want FAIL", report.Verdict)
 		}
@@ -132,8 +134,12 @@ func TestAwaitIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		told := 0
 		node := &Checks{
-			Config: within(time.Hour), nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}},
-			activeChecks: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
+			Config:     within(time.Hour),
+			nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}},
+			activeChecks: func(context.Context, bool) []check.Finding {
+				t.Error("an active check was run")
+				return nil
+			},
 		}
 		report := node.AwaitReady(ctx, func(check.Report) {
 			if told++; told == 3 {
@@ -175,7 +181,8 @@ func TestActive(t *testing.T) {
 
 func TestTraitsAreInOrder(t *testing.T) {
 	node := &Checks{Config: Config{Program: "v1"}, nodeChecks: []nodeCheck{&script{shows: [][]check.Finding{{}}}}}
-	want := []check.Attribute{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
+	want := []check.Attribute{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"},
+		{ID: "x.kernel", Value: "6.1"}}
 	if diff := cmp.Diff(want, node.AwaitReady(t.Context(), nil).Attributes); diff != "" {
 		t.Errorf("the traits (-want +got):\n%s", diff)
 	}

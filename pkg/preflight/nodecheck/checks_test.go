@@ -19,7 +19,8 @@ func TestLongest(t *testing.T) {
 		check.ModeOff:  time.Minute,
 	} {
 		checks, err := nodecheck.New(nodecheck.Config{
-			Config: check.Config{Timeout: time.Minute, Policy: check.Policy{Mode: mode}}, GrantedGPUs: -1, Root: t.TempDir(),
+			Config:      check.Config{Timeout: time.Minute, Policy: check.Policy{Mode: mode}},
+			GrantedGPUs: -1, Root: t.TempDir(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +33,8 @@ func TestLongest(t *testing.T) {
 
 // TestRoot verifies that a daemon without a configured root inspects its own machine.
 func TestRoot(t *testing.T) {
-	checks, err := nodecheck.New(nodecheck.Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1})
+	auto := check.Config{Policy: check.Policy{Mode: check.ModeAuto}}
+	checks, err := nodecheck.New(nodecheck.Config{Config: auto, GrantedGPUs: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,8 @@ func TestEnvironIsHeeded(t *testing.T) {
 	if err := os.MkdirAll(port, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "10 Gb/sec (4X SDR)", "link_layer": "InfiniBand", "../../fw_ver": "28.39.1002"} {
+	for name, text := range map[string]string{"state": "1: DOWN", "phys_state": "3: Disabled",
+		"rate": "10 Gb/sec (4X SDR)", "link_layer": "InfiniBand", "../../fw_ver": "28.39.1002"} {
 		if err := os.WriteFile(filepath.Join(port, name), []byte(text+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}

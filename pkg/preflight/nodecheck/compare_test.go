@@ -18,7 +18,8 @@ import (
 
 // having returns the report of a node with this number of GPUs.
 func having(gpus string, found ...check.Finding) check.Report {
-	return check.Report{Version: check.ReportVersion, Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: gpus}}, Findings: found}
+	return check.Report{Version: check.ReportVersion,
+		Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: gpus}}, Findings: found}
 }
 
 // TestComparison compares nodes, one of which is the head; one report of each other kind is read.
@@ -47,17 +48,21 @@ func TestComparison(t *testing.T) {
 		{"all alike", []check.Report{eight, eight, eight}, nil, strict, nil, true, 0, ""},
 		{"alike without GPUs", []check.Report{none, none}, nil, strict, nil, false, 0, ""},
 		{"one has fewer", []check.Report{eight, eight, seven}, nil, strict, []int{2}, true, 1, ""},
-		{"two have fewer, and one of them is read", []check.Report{eight, eight, eight, seven, seven}, nil, strict, []int{3, 4}, true, 1, ""},
-		{"fewer, where that may be", []check.Report{eight, eight, seven}, nil, lenient, nil, true, 1, "the nodes differ: "},
+		{"two have fewer, and one of them is read",
+			[]check.Report{eight, eight, eight, seven, seven}, nil, strict, []int{3, 4}, true, 1, ""},
+		{"fewer, where that may be", []check.Report{eight, eight, seven}, nil, lenient, nil, true,
+			1, "the nodes differ: "},
 		{"one is warned", []check.Report{eight, eight, warned}, nil, strict, nil, true, 1, "check warning: host.disk"},
-		{"one can't be read", []check.Report{eight, eight, seven}, errRead, strict, nil, true, 1, "cannot compare some nodes with the others"},
+		{"one can't be read", []check.Report{eight, eight, seven}, errRead, strict, nil, true, 1,
+			"cannot compare some nodes with the others"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			core, said := observer.New(zap.WarnLevel)
 			var mu sync.Mutex
 			read := 0
 			c := Comparison{
-				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: formatNodes, Trail: eventlog.New(), Log: zap.New(core),
+				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: formatNodes,
+				Trail: eventlog.New(), Log: zap.New(core),
 				ReadReport: func(_ context.Context, node int, kind int64) (check.Report, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -107,7 +112,8 @@ func TestComparisonThatIsCutShort(t *testing.T) {
 			return check.Report{}, context.Cause(ctx)
 		},
 	}
-	if _, _, err := c.CompareNodes(ctx, map[int64][]int{having("8").KindHash(): {0}, having("7").KindHash(): {1}}); !errors.Is(err, errOver) {
+	if _, _, err := c.CompareNodes(ctx, map[int64][]int{having("8").KindHash(): {0},
+		having("7").KindHash(): {1}}); !errors.Is(err, errOver) {
 		t.Errorf("the error is %v", err)
 	}
 }

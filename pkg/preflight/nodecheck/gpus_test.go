@@ -56,8 +56,9 @@ func TestWatchOfOthers(t *testing.T) {
 		effects []gpu.Effect
 	}{
 		"both are ours": {fitness.Expectation{Count: -1}, []gpu.Effect{gpu.EffectFatal, gpu.EffectFatal}},
-		"one is":        {fitness.Expectation{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
-		"none is":       {fitness.Expectation{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
+		"one is": {fitness.Expectation{Count: 1, Visible: []gpu.Selector{{Index: 1}}},
+			[]gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
+		"none is": {fitness.Expectation{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := &fakeGPUs{}
@@ -86,7 +87,8 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 		return nil
 	}}
 	g := &GPUs{Prober: slow, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
-	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, nodeChecks: []nodeCheck{g}, gpus: g}
+	node := &Checks{nodeChecks: []nodeCheck{g}, gpus: g}
+	node.Policy.Mode = check.ModeAuto
 	var told []check.Finding
 	var report check.Report
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +121,8 @@ func TestLookGivenUp(t *testing.T) {
 // TestNoGPU verifies that, on a node without any sign of a GPU, for a job that has not requested
 // one, no driver is queried.
 func TestNoGPU(t *testing.T) {
-	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1, Root: t.TempDir(), TempDir: t.TempDir()})
+	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}},
+		GrantedGPUs: -1, Root: t.TempDir(), TempDir: t.TempDir()})
 	must(t, err)
 	checks.gpus.Prober = untouchable{t}
 	checks.gpus.CUDA = func(context.Context) (gpu.CUDAFacts, error) {

@@ -25,7 +25,8 @@ func TestMeans(t *testing.T) {
 		{"active.other", false},
 		{"gpu", false},
 	} {
-		if got := (check.Rule{Pattern: tc.pattern}).Matches(ListIDs([]string{"/opt/nccl-test --least=3"})...); got != tc.want {
+		if got := (check.Rule{Pattern: tc.pattern}).Matches(ListIDs([]string{"/opt/nccl-test " +
+			"--least=3"})...); got != tc.want {
 			t.Errorf("%s means something: %t, want %t", tc.pattern, got, tc.want)
 		}
 	}
@@ -36,7 +37,8 @@ func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/checks.md")
 	must(t, err)
 	var documented []string
-	for _, match := range regexp.MustCompile("`((?:gpu|cuda|net|host|x|active)\\.[a-z0-9_]+)`").FindAllStringSubmatch(string(text), -1) {
+	named := regexp.MustCompile("`((?:gpu|cuda|net|host|x|active)\\.[a-z0-9_]+)`")
+	for _, match := range named.FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, match[1])
 	}
 	slices.Sort(documented)
@@ -47,9 +49,9 @@ func TestDocumented(t *testing.T) {
 			t.Errorf("docs/checks.md does not tell of %s", id)
 		}
 	}
-	rows := regexp.MustCompile("(?m)^\\| `([a-z]+\\.[a-z0-9_]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1)
+	row := regexp.MustCompile("(?m)^\\| `([a-z]+\\.[a-z0-9_]+)` \\| ([^|]*) \\|")
 	classes := make(map[string]string)
-	for _, row := range rows {
+	for _, row := range row.FindAllStringSubmatch(string(text), -1) {
 		classes[row[1]] = row[2]
 	}
 	for _, id := range ids {

@@ -15,8 +15,10 @@ func TestOtherVendors(t *testing.T) {
 		for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire, check.ModeStrict} {
 			t.Run(node.Name+"/"+string(mode), func(t *testing.T) {
 				checks, err := New(Config{
-					Config: check.Config{Policy: check.Policy{Mode: mode, Rules: []check.Rule{{Pattern: "host.*", Effect: check.EffectOff}}}},
-					Root:   node.Tree(t), TempDir: t.TempDir(), GrantedGPUs: node.Count, GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
+					Config: check.Config{Policy: check.Policy{Mode: mode,
+						Rules: []check.Rule{{Pattern: "host.*", Effect: check.EffectOff}}}},
+					Root: node.Tree(t), TempDir: t.TempDir(), GrantedGPUs: node.Count,
+					GrantedBy: "SLURM_GPUS_ON_NODE", Environ: []string{},
 				})
 				must(t, err)
 				checks.gpus.Prober = untouchable{t}

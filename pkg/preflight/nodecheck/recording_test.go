@@ -26,21 +26,25 @@ func node() (gpu.Facts, check.Report) {
 	of := func(procs ...gpu.Process) gpu.Reading[[]gpu.Process] { return reading(procs) }
 	g := gpu.GPU{Handle: gpu.Success, UUID: reading("GPU-a"), Bus: reading("0000:3b:00.0")}
 	g.Memory = reading(gpu.Memory{Total: 80 << 30, Used: 40 << 30})
-	g.Processes = of(gpu.Process{PID: 4711, Used: 30 << 30, Name: "/home/alice/train"}, gpu.Process{PID: 4712, Used: 8 << 30},
+	g.Processes = of(gpu.Process{PID: 4711, Used: 30 << 30, Name: "/home/alice/train"},
+		gpu.Process{PID: 4712, Used: 8 << 30},
 		gpu.Process{PID: 4713, Unknown: true, Name: "nvidia-cuda-mps-server"})
 	g.GraphicsProcesses = of(gpu.Process{PID: 4711, Name: "alice"})
 	g.MIGInstances = []gpu.MIGInstance{{UUID: "MIG-a", Processes: of(gpu.Process{PID: 4711, Name: "alice"})}}
 	other := gpu.GPU{Index: 1, Handle: gpu.GPUIsLost}
 	device := &check.Device{Index: 0, UUID: "GPU-a", Bus: "0000:3b:00.0"}
-	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: reading(2), GPUs: []gpu.GPU{g, other}}, check.Report{
-		Version: check.ReportVersion, Host: "n7", NodeIndex: -1, At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
-		Verdict: check.Fail, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.8.0"}},
-		Findings: []check.Finding{
-			{ID: "gpu.busy", Device: device, Verdict: check.Fail, Observed: "process 4711 (/home/alice/train) with 30 GiB", Class: check.ClassNode},
-			{ID: "active.test", Verdict: check.Warn, Observed: "hunter2", Lines: []string{"alice"}},
-			{ID: "gpu.remap", Verdict: check.Pass, Observed: "2 of 2"},
-		},
-	}
+	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: reading(2),
+			GPUs: []gpu.GPU{g, other}}, check.Report{
+			Version: check.ReportVersion, Host: "n7", NodeIndex: -1,
+			At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
+			Verdict: check.Fail, Attributes: []check.Attribute{{ID: check.AttrKernel, Value: "6.8.0"}},
+			Findings: []check.Finding{
+				{ID: "gpu.busy", Device: device, Verdict: check.Fail,
+					Observed: "process 4711 (/home/alice/train) with 30 GiB", Class: check.ClassNode},
+				{ID: "active.test", Verdict: check.Warn, Observed: "hunter2", Lines: []string{"alice"}},
+				{ID: "gpu.remap", Verdict: check.Pass, Observed: "2 of 2"},
+			},
+		}
 }
 
 // TestBundle compares the format with that in testdata: recordings of older versions must stay
@@ -66,10 +70,12 @@ func TestBundle(t *testing.T) {
 	if want, err := os.ReadFile("testdata/recording.json"); err != nil || !bytes.Equal(recorded, want) {
 		t.Errorf("%v: %s", err, cmp.Diff(string(want), string(recorded)))
 	}
-	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) || report.Findings[1].Lines == nil || report.Host != "n7" {
+	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) ||
+		report.Findings[1].Lines == nil || report.Host != "n7" {
 		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
 	}
-	if bare := newBundle("v1.2.3", Bundle{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != omittedText {
+	if bare := newBundle("v1.2.3", Bundle{}, report); bare.Facts != nil ||
+		bare.Report.Findings[0].Observed != omittedText {
 		t.Errorf("without facts it is %+v", bare)
 	}
 }

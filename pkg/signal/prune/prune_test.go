@@ -43,7 +43,8 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 	for _, sub := range []string{"", signal.ControlDir, signal.NodesDir} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
 	}
-	job, err := json.Marshal(&record.Job{Header: record.Header{Version: record.FormatVersion, Nonce: "x"}, Run: name, Size: 1})
+	job, err := json.Marshal(&record.Job{Header: record.Header{Version: record.FormatVersion,
+		Nonce: "x"}, Run: name, Size: 1})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, signal.ControlDir, signal.NameJob), job, 0o600))
 	when := time.Now().Add(-ago)
@@ -61,7 +62,8 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 // begin creates a run in progress.
 func begin(t *testing.T, logs, name string) *signal.Dir {
 	t.Helper()
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, record.Job{})
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k",
+		Size: 1, Host: "n0"}, record.Job{})
 	must(t, err)
 	return dir
 }
@@ -105,7 +107,8 @@ func TestJudgement(t *testing.T) {
 	order := Options{LogDir: logs, MaxAge: 30 * day, Report: said.say, DryRun: true}
 	counts, err := order.PruneRuns(t.Context())
 	must(t, err)
-	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) || !there(t, filepath.Join(logs, "old.0")) {
+	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) ||
+		!there(t, filepath.Join(logs, "old.0")) {
 		t.Errorf("a dry run comes to %+v: %v", counts, said)
 	}
 	order.DryRun = false
@@ -115,8 +118,10 @@ func TestJudgement(t *testing.T) {
 		t.Errorf("got %+v: %v", counts, said)
 	}
 	for name, stays := range map[string]bool{
-		"old.0": false, "new.0": true, "ends.0": true, "lost.0": false, "pauses.0": true, "live.0": true, "planted.0": true, "open.0": true,
-		"renamed.0": true, "mine/data": true, "history/n0": true, "bad-nodes/old.0": false, "slurm-7.out": true, "latest": false, hiddenPrefix + "half.0-X": false,
+		"old.0": false, "new.0": true, "ends.0": true, "lost.0": false, "pauses.0": true,
+		"live.0": true, "planted.0": true, "open.0": true,
+		"renamed.0": true, "mine/data": true, "history/n0": true, "bad-nodes/old.0": false,
+		"slurm-7.out": true, "latest": false, hiddenPrefix + "half.0-X": false,
 	} {
 		if there(t, filepath.Join(logs, name)) != stays {
 			t.Errorf("%s stays: %v (%s)", name, !stays, said[name])
@@ -150,7 +155,8 @@ func TestOthers(t *testing.T) {
 		t.Errorf("got %+v, %v", counts, err)
 	}
 	must(t, os.Chmod(logs, 0o770))
-	if _, err := order.PruneRuns(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not yours, or other users can write to it") {
+	if _, err := order.PruneRuns(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "it is not yours, or other users can write to it") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -184,11 +190,12 @@ func TestMany(t *testing.T) {
 	for i := range both {
 		pruning.Go(func() {
 			var err error
-			order := Options{LogDir: logs, MaxAge: time.Hour + 20*time.Minute - 30*time.Second, Report: func(run, what string) {
-				if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
-					t.Errorf("%s is %s", run, what)
-				}
-			}}
+			order := Options{LogDir: logs, MaxAge: time.Hour + 20*time.Minute - 30*time.Second,
+				Report: func(run, what string) {
+					if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
+						t.Errorf("%s is %s", run, what)
+					}
+				}}
 			if both[i], err = order.PruneRuns(t.Context()); err != nil {
 				t.Errorf("one of two fails: %v", err)
 			}
@@ -226,7 +233,8 @@ func TestEndsEarly(t *testing.T) {
 }
 
 func TestParseAge(t *testing.T) {
-	for text, want := range map[string]time.Duration{"30d": 30 * day, "36h": 36 * time.Hour, "1m30s": 90 * time.Second} {
+	for text, want := range map[string]time.Duration{"30d": 30 * day, "36h": 36 * time.Hour,
+		"1m30s": 90 * time.Second} {
 		if got, err := ParseAge(text); err != nil || got != want {
 			t.Errorf("%q is %s: %v", text, got, err)
 		}
