@@ -251,29 +251,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestLibraryWithoutFunctions verifies that only functions that were looked up are called: a mock
-// with only those symbols that every driver has panics otherwise.
-func TestLibraryWithoutFunctions(t *testing.T) {
-	server := mockDGX()
-	server.LookupSymbolFunc = func(symbol string) error {
-		if slices.Contains([]string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"}, symbol) {
-			return nil
-		}
-		return errors.New("no such symbol")
-	}
-	for i, one := range server.Devices {
-		*one.(*dgxa100.Device) = dgxa100.Device{Index: i}
-	}
-	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc = nil, nil
-	f := collectFrom(server)
-	g := f.GPUs[0]
-	if g.Handle != Success || g.UUID.Reason != FunctionNotFound || g.Processes.Reason != FunctionNotFound ||
-		g.Fabric.Reason != FunctionNotFound || g.Memory.Reason != FunctionNotFound ||
-		len(g.Links) != 0 || f.Driver.Reason != FunctionNotFound {
-		t.Errorf("got %+v", f)
-	}
-}
-
 func TestSlicedGPU(t *testing.T) {
 	server := mockDGX()
 	d := server.Devices[0].(*dgxa100.Device)

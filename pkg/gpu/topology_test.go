@@ -248,7 +248,7 @@ func TestDistance(t *testing.T) {
 		{"the same switch", at(0, above+"0000:54:08.0/0000:56:00.0"), OneSwitch},
 		{"another function of the same card", at(0,
 			above+"0000:54:00.0/0000:55:00.1"), OneSwitch},
-		{"the same switch, a bridge on the card", at(0, above+"0000:54:08.0/0000:56:00.0/0000:57:00.0"), SeveralSwitches},
+		{"one switch, a bridge on the card", at(0, above+"0000:54:08.0/0000:56:00.0/0000:57:00.0"), SeveralSwitches},
 		{"the switch above", at(0, "pci0000:50/0000:50:01.0/0000:51:00.0/0000:52:04.0/0000:57:00.0"), SeveralSwitches},
 		{"another root port", at(0, "pci0000:50/0000:50:03.0/0000:58:00.0"), HostBridge},
 		{"another host bridge", at(0, "pci0000:60/0000:60:01.0/0000:61:00.0"), SameNUMA},

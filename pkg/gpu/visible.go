@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 )
@@ -46,26 +45,7 @@ func (t Topology) VisibleUnits(lookup func(name string) (value string, set bool)
 		}
 		units = append(units, of...)
 	}
-	return units, checkDuplicates(units, value)
-}
-
-// checkDuplicates returns an error if the units, which are listed in value, contain a unit twice,
-// even if its names differ.
-func checkDuplicates(units []Unit, value string) error {
-	seen := map[string]bool{}
-	for _, unit := range units {
-		key := unit.Name
-		// a whole GPU, not an instance
-		if unit.UUID != "" && unit.Instances == nil && !strings.Contains(unit.Name, "/") {
-			key = unit.UUID
-		}
-		if seen[key] {
-			return fmt.Errorf("cannot use %s=%s: it lists GPU %s twice, so CUDA would show no GPU at all",
-				VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), unit.Name)
-		}
-		seen[key] = true
-	}
-	return nil
+	return units, nil
 }
 
 // allUnits returns all units that this process may use. If there are several models, CUDA's order
@@ -136,10 +116,6 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 // matchSelector returns the units of a GPU that the UUID in an entry, or its prefix, selects, and
 // the number of matches.
 func (l Locality) matchSelector(s Selector, index int) (units []Unit, named int) {
-	// Drivers before 470 call an instance MIG-GPU-<uuid>/<instance>/<instance>.
-	if old, _, isOld := strings.Cut(s.UUID, "/"); isOld && l.UUID != "" && strings.EqualFold("MIG-"+l.UUID, old) {
-		return []Unit{{l, s.UUID}}, 1
-	}
 	if s.MatchesPrefix(l.UUID) {
 		return l.assignableUnits(index, true), 1
 	}

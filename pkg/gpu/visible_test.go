@@ -57,8 +57,6 @@ func TestVisible(t *testing.T) {
 		{"one is cut", visibleTopology(3, cut), "", "0=0 1=MIG-aa 1=MIG-ab 2=2"},
 		{"an instance", visibleTopology(3, cut), "CUDA_VISIBLE_DEVICES=MIG-AB,2", "1=MIG-ab 2=2"},
 		{"a GPU that is cut", visibleTopology(3, cut), "CUDA_VISIBLE_DEVICES=1", "1=MIG-aa 1=MIG-ab"},
-		{"an instance, as it was named of old", visibleTopology(3, cut),
-			"CUDA_VISIBLE_DEVICES=MIG-GPU-11/1/0", "1=MIG-GPU-11/1/0"},
 		{"cut into none yet", visibleTopology(1, func(_ int, g *Locality) { g.Instances = []string{} }), "", ""},
 		{"several models", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }),
 			"", "0=GPU-10 1=GPU-11"},
@@ -72,8 +70,6 @@ func TestVisible(t *testing.T) {
 			"2 GPUs have a UUID that begins with GPU-1: give more"},
 		{"too little of an instance's", visibleTopology(2, cut), "CUDA_VISIBLE_DEVICES=MIG-a",
 			"2 GPUs have a UUID that begins with MIG-a: give more"},
-		{"twice", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0,GPU-10",
-			"cannot use CUDA_VISIBLE_DEVICES=0,GPU-10: it lists GPU GPU-10 twice"},
 		{"no list", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0-1", "CUDA does not accept ranges"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

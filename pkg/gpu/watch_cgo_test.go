@@ -693,21 +693,7 @@ func TestChildEndsUnheard(t *testing.T) {
 	answers, out := io.Pipe()
 	answers.Close()
 	go func() { _, _ = parent.Write(message{Request: requestWatch}.encodeLine()) }()
-	if code := serveRequests(manyAnswers{}, in, out); code != 1 {
+	if code := serveRequests(nvmlLibrary{newCollector(newFakeEvents(1), io.Discard)}, in, out); code != 1 {
 		t.Errorf("it ends with code %d", code)
 	}
-}
-
-type manyAnswers struct{}
-
-func (manyAnswers) inspectGPUs(func(message)) Facts {
-	return Facts{Version: FactsVersion, Init: DriverNotLoaded}
-}
-
-func (manyAnswers) inspectCUDA() CUDAFacts { return CUDAFacts{Init: "SYSTEM_NOT_READY"} }
-
-func (manyAnswers) watchEvents(ctx context.Context, _ request, tell func(message)) error {
-	tell(message{Watching: new(8)})
-	<-ctx.Done()
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,24 +100,19 @@ func TestHealthy(t *testing.T) {
 		t.Fatalf("the facts are %+v", facts)
 	}
 	for i, g := range facts.GPUs {
-		answered := map[string]bool{
-			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil,
-			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil,
-			"memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Reason == gpu.NotSupported,
-			"persistence":  g.Persistence.Value != nil,
-			"compute mode": g.ComputeMode.Value != nil,
-			"recovery":     g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil,
-			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil,
-			"fabric": g.Fabric.Value != nil, "screen": g.GraphicsProcesses.Value != nil,
-			"C2C": g.C2C.Value != nil,
-			"mig": g.MIG.Value != nil, "processes": g.Processes.Value != nil,
-			"links":            len(g.Links) == 18,
-			"no retired pages": g.Retired.Reason == gpu.NotSupported,
-		}
-		for what, ok := range answered {
-			if !ok {
-				t.Errorf("GPU %d: %s has not been answered: %+v", i, what, g)
+		for _, field := range reflect.VisibleFields(reflect.TypeFor[gpu.GPU]()) {
+			if field.Anonymous || field.Type.Kind() != reflect.Struct {
+				continue
 			}
+			reading := reflect.ValueOf(g).FieldByIndex(field.Index)
+			lacks := reading.FieldByName("Value").IsNil()
+			if older := field.Name == "Retired" || field.Name == "Numa"; lacks != older ||
+				lacks && reading.FieldByName("Reason").String() != string(gpu.NotSupported) {
+				t.Errorf("GPU %d: %s is %+v", i, field.Name, reading)
+			}
+		}
+		if len(g.Links) != 18 {
+			t.Errorf("GPU %d has %d links", i, len(g.Links))
 		}
 	}
 	g := facts.GPUs[2]

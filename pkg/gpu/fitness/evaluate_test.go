@@ -261,8 +261,6 @@ func reports(t *testing.T) []report {
 			fault: "CUDA_VISIBLE_DEVICES lists fewer than the job has"},
 		{name: "listed-mig", facts: "a100-mig",
 			want: visible(t, "MIG-8a1b0000,MIG-8a1b0003-33aa-5c31-8e0b-0d1f2c3b4a03")},
-		{name: "listed-mig-old", facts: "a100-mig",
-			want: visible(t, "MIG-"+strings.Replace(gpu2, "5d1e0a02", "5d1e0a00", 1)[:len(gpu2)-1]+"0/7/0")},
 		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), fault: "indices on a node with two models"},
 		{name: "listed-mixed-ordered", facts: "mixed",
 			want: allOf(visible(t, "0,1"), func(e *Expectation) { e.PCIBusOrder = true })},

@@ -101,10 +101,7 @@ func findSelected(gpus []gpu.GPU, s gpu.Selector) int {
 		return s.Index
 	}
 	return slices.IndexFunc(gpus, func(g gpu.GPU) bool {
-		uuid := g.UUID.OrZero()
-		// Drivers before 470 name an instance MIG-GPU-<uuid>/<instance>/<instance>.
-		old, _, isOld := strings.Cut(s.UUID, "/")
-		return s.MatchesPrefix(uuid) || isOld && uuid != "" && strings.EqualFold("MIG-"+uuid, old) ||
+		return s.MatchesPrefix(g.UUID.OrZero()) ||
 			slices.ContainsFunc(g.MIGInstances, func(m gpu.MIGInstance) bool { return s.MatchesPrefix(m.UUID) })
 	})
 }

@@ -190,43 +190,34 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, requests := listen(t, "127.0.0.1:0",
-		map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "SET FORMAT json": "OK\n",
-			"STATUS": string(hung)})
-	report, err := Ask(t.Context(), address)
-	if err != nil || len(report.Communicators) != 2 {
-		t.Errorf("the answer is %+v, %v", report, err)
-	}
-	if got := received(requests); !slices.Equal(got,
-		[]string{"connection", "CLIENT PROTOCOL 2", "SET FORMAT json", "STATUS"}) {
-		t.Errorf("the requests are %q", got)
-	}
-}
-
-// TestAskOldVersion verifies that a version without JSON is not asked for its status.
-func TestAskOldVersion(t *testing.T) {
-	address, requests := listen(t, "127.0.0.1:0",
-		map[string]string{"CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n",
-			"SET FORMAT json": "ERROR: Unknown command SET FORMAT json\n"})
-	if _, err := Ask(t.Context(), address); !errors.Is(err, ErrNoJSON) {
-		t.Errorf("the error is %v", err)
-	}
-	if got := received(requests); slices.Contains(got, "STATUS") {
-		t.Errorf("the requests are %q", got)
-	}
-}
-
-func TestAskOther(t *testing.T) {
-	address, _ := listen(t, "127.0.0.1:0", map[string]string{"CLIENT PROTOCOL 2": "220 mail.example.org\n"})
-	if _, err := Ask(t.Context(), address); err == nil || !strings.Contains(err.Error(), "this is not NCCL") {
-		t.Errorf("the error is %v", err)
-	}
-	// A stopped process does not answer.
-	address, _ = listen(t, "127.0.0.1:0", map[string]string{})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("the time is over"))
-	defer cancel()
-	if _, err := Ask(ctx, address); err == nil || !strings.Contains(err.Error(), "the time is over") {
-		t.Errorf("the error is %v", err)
+	for name, tc := range map[string]struct {
+		client, format string // the answers
+		requests       int
+		err            string
+	}{
+		"NCCL":                   {"SERVER PROTOCOL 2\n", "OK\n", 3, ""},
+		"a version without JSON": {"SERVER PROTOCOL 2\n", "ERROR: Unknown command\n", 2, ErrNoJSON.Error()},
+		"another program":        {"220 mail.example.org\n", "", 1, "this is not NCCL"},
+		"a stopped process":      {"", "", 1, "the time is over"},
+	} {
+		address, requests := listen(t, "127.0.0.1:0", map[string]string{
+			"CLIENT PROTOCOL 2": tc.client, "SET FORMAT json": tc.format, "STATUS": string(hung),
+		})
+		ctx := t.Context()
+		if tc.client == "" {
+			limited, cancel := context.WithTimeoutCause(ctx, 50*time.Millisecond, errors.New("the time is over"))
+			defer cancel()
+			ctx = limited
+		}
+		report, err := Ask(ctx, address)
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) ||
+			err == nil && len(report.Communicators) != 2 {
+			t.Errorf("%s: the answer is %+v, %v", name, report, err)
+		}
+		all := []string{"connection", "CLIENT PROTOCOL 2", "SET FORMAT json", "STATUS"}
+		if got := received(requests); tc.client != "" && !slices.Equal(got, all[:1+tc.requests]) {
+			t.Errorf("%s: the requests are %q", name, got)
+		}
 	}
 }
 

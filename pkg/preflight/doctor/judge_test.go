@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // well returns a launch on four nodes without problems.
@@ -104,14 +103,6 @@ func TestPlantedFaults(t *testing.T) {
 				Fix: "start it with: srun --ntasks=4 bringupd …"}
 			c.Identity.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
-		{"the share is another one on a node",
-			func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
-			"share.seen", check.Fail, []string{"n2"},
-			"1 of 4 nodes did not appear in /share/logs (nfs) within 1s: n2", 66},
-		{"the log directory is unusable", func(c *launchState) {
-			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0",
-				Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
-		}, "share.seen", check.Fail, nil, "cannot use /share/logs on n0: its mode is 0777", 66},
 		{"the shared file system hangs", func(c *launchState) {
 			c.ShareErr,
 				c.Facts = errors.New("no answer"), nil
@@ -143,19 +134,10 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20}
 		}, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) {
-			c.Facts[0].Share.Space,
-				c.Facts[0].Share.SpaceErr = nil, "no answer"
+			c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer"
 		}, "host.share", check.Unknown, nil, "no answer", 3},
-		{"a port that is taken", func(c *launchState) {
-			c.Facts[0].Ports[0].Holder = "port 6379 " +
-				"of 0.0.0.0 is held by pid 7 (redis)"
-		},
-			"ports", check.Fail, []string{"n0"},
-			"Ray's GCS cannot use port 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
-		{"ports that make no sense", func(c *launchState) {
-			c.Facts[0].PortsErr = "cannot give " +
-				"port 1 to both"
-		}, "ports", check.Fail, []string{"n0"}, "to both", 2},
+		{"ports that make no sense", func(c *launchState) { c.Facts[0].PortsErr = "cannot give port 1 to both" },
+			"ports", check.Fail, []string{"n0"}, "to both", 2},
 		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" },
 			"node.name", check.Warn, []string{"n2"},
 			"the kernel's host name is localhost, but Slurm calls the node n2", 1},
@@ -181,14 +163,9 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[3].HeadName, c.Facts[3].Attempts[1].Err = &DNSResult{Host: "n0",
 				Err: "no such host"}, "no such host"
 		}, "head.name", check.Warn, []string{"n3"}, "cannot resolve the head's host name n0: no such host", 1},
-		{"the head's name leads elsewhere", func(c *launchState) {
-			c.Facts[3].HeadName.Addresses, c.Facts[3].Attempts[1].Err = []string{"10.9.9.9"}, "connection refused"
-		}, "head.name", check.Fail, []string{"n3"},
-			"resolves to 10.9.9.9, but the head does not respond there: connection refused", 2},
 		{"the head can't be reached", func(c *launchState) {
 			c.Facts[1].Attempts[0].Err, c.Facts[1].Attempts[1].Err = "no response within 5s", "no response within 5s"
-		},
-			"head.address", check.Fail, []string{"n1"}, "cannot reach the head at 10.0.0.1: no response within 5s", 2},
+		}, "head.address", check.Fail, []string{"n1"}, "cannot reach the head at 10.0.0.1: no response within 5s", 2},
 		{"a clock an hour off", func(c *launchState) { c.Facts[2].Share.Offset = span(-time.Hour) },
 			"clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
 		{"the head's clock an hour off", func(c *launchState) {
@@ -199,18 +176,11 @@ func TestPlantedFaults(t *testing.T) {
 		{"a clock seconds off", func(c *launchState) {
 			c.Facts[2].Share.Offset = span(5 * time.Second)
 		}, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
-		{"no ray on a node", func(c *launchState) {
-			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Missing: true, Err: `"ray": not found in PATH`}
-		}, "framework", check.Fail, []string{"n1"}, "not found in PATH", 2},
 		{"a broken ray", func(c *launchState) {
 			c.Facts[1].Framework = &FrameworkVersion{Name: "ray", Err: "exit code 1", Lines: []string{"ImportError"}}
 		}, "framework", check.Fail, []string{"n1"}, "exit code 1", 2},
 		{"another ray", func(c *launchState) { c.Facts[1].Framework.Version = "2.8.0" },
 			"framework.version", check.Fail, []string{"n1"}, "ray 2.8.0 on n1", 2},
-		{"a small /dev/shm", func(c *launchState) {
-			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.shm", Verdict: check.Warn,
-				Observed: "1.0 MiB", Hint: "enlarge it"}
-		}, "host.shm", check.Warn, []string{"n3"}, "n3: 1.0 MiB", 1},
 		{"a check that never ended", func(c *launchState) {
 			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.disk", Verdict: check.Wait, Observed: "no answer"}
 		}, "host.disk", check.Fail, []string{"n3"}, "n3: no answer", 2},
