@@ -44,7 +44,7 @@ func TestTopologyRefuses(t *testing.T) {
 		{"no unit", []string{"--ranks-per-node=socket"},
 			"cannot use --ranks-per-node=socket: give a number of at least 1, or one of gpu, numa, core"},
 		{"no kind", []string{"--bind=cpus"}, "cannot use --bind=cpus: give auto, none, or a " +
-			"list of cpu,network,gpu"},
+			"list of cpu,gpu"},
 		{"more than any node has", []string{"--ranks-per-node=100000"},
 			"cannot divide this node among 100000 ranks: give at most 8192"},
 		{"a driver", []string{"--", "x"}, "cannot use a driver: bringupd topology starts none"},

@@ -50,8 +50,7 @@ func (p RankProgram) BuildSpec(plan Plan, rank Rank, at Master, more map[string]
 		Env: RankEnviron(p.BaseEnv, plan, rank, at, bound, more, p.UserEnv)}
 }
 
-// affinityVariables returns the variables that describe a binding. It leaves out the variables of
-// network cards that the user or the launcher has set already.
+// affinityVariables returns the variables that describe a binding. own are the variables of the user.
 func affinityVariables(base []string, place affinity.Affinity, own map[string]string) map[string]string {
 	return ParseVariables(place.Environ(func(name string) bool {
 		_, set := own[name]

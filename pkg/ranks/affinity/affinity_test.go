@@ -24,13 +24,14 @@ func TestSets(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for text, want := range map[string]string{"auto": "auto", "none": "none", "cpu": "cpu", "gpu, cpu": "cpu,gpu",
-		"cpu,network,gpu": "cpu,network,gpu"} {
+		"cpu,gpu": "cpu,gpu"} {
 		if got, err := ParseKinds(text); err != nil || got.String() != want {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}
 	}
-	for text, says := range map[string]string{"": "cpu,network,gpu", "all": "cpu,network,gpu", "cpu,": "cpu,network,gpu",
-		"cpu,none": "cpu,network,gpu", "CPU": "cpu,network,gpu", "cpu, memory": "numactl --membind"} {
+	const syntax = "give auto, none, or a list of cpu,gpu"
+	for text, says := range map[string]string{"": syntax, "all": syntax, "cpu,": syntax, "cpu,none": syntax, "CPU": syntax,
+		"cpu, memory": "numactl --membind", "network": "BRINGUPD_GPU_NICS"} {
 		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -38,22 +39,22 @@ func TestKinds(t *testing.T) {
 }
 
 func TestEnviron(t *testing.T) {
-	p := Affinity{CPUs: IDSet{0, 1, 8}, GPUs: []string{"2", "3"}, NICs: []string{"mlx5_1:1", "mlx5_10:1"}}
-	const itself = `BRINGUPD_BINDING={"cpus":"0-1,8","gpus":["2","3"],"nics":["mlx5_1:1","mlx5_10:1"]}`
+	const amd = `BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`
+	two := []string{"2", "3"}
 	for _, tc := range []struct {
 		name string
 		p    Affinity
 		set  string
 		want []string
 	}{
-		{"all", p, "", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "UCX_NET_DEVICES=mlx5_1:1,mlx5_10:1", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
-		{"some are set", p, "CUDA_VISIBLE_DEVICES UCX_NET_DEVICES", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
+		{"all", Affinity{CPUs: IDSet{0, 1, 8}, GPUs: two}, "", []string{
+			`BRINGUPD_BINDING={"cpus":"0-1,8","gpus":["2","3"]}`, "CUDA_VISIBLE_DEVICES=2,3"}},
 		{"nothing", Affinity{}, "", []string{"BRINGUPD_BINDING={}"}},
-		{"AMD", Affinity{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "", []string{`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3"}},
-		{"AMD, and the job selects by HIP", Affinity{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "HIP_VISIBLE_DEVICES", []string{
-			`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3", "HIP_VISIBLE_DEVICES=0,1",
-		}},
-		{"Intel", Affinity{GPUs: []string{"4"}, Vendor: gpu.Intel}, "", []string{`BRINGUPD_BINDING={"gpus":["4"],"gpu_vendor":"intel"}`, "ZE_AFFINITY_MASK=4"}},
+		{"AMD", Affinity{GPUs: two, Vendor: gpu.AMD}, "", []string{amd, "ROCR_VISIBLE_DEVICES=2,3"}},
+		{"AMD, and the job selects by HIP", Affinity{GPUs: two, Vendor: gpu.AMD}, "HIP_VISIBLE_DEVICES",
+			[]string{amd, "ROCR_VISIBLE_DEVICES=2,3", "HIP_VISIBLE_DEVICES=0,1"}},
+		{"Intel", Affinity{GPUs: []string{"4"}, Vendor: gpu.Intel}, "",
+			[]string{`BRINGUPD_BINDING={"gpus":["4"],"gpu_vendor":"intel"}`, "ZE_AFFINITY_MASK=4"}},
 	} {
 		got := tc.p.Environ(func(name string) bool { return strings.Contains(tc.set, name) })
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-var all = ResourceKinds{CPU: true, Network: true, GPU: true}
+var all = ResourceKinds{CPU: true, GPU: true}
 
 // TestPlacesOfAllNodes verifies, for every node and any number of ranks, that the places are within
 // the allowed resources, disjoint, of whole cores and near, and that no near resource is left
@@ -130,21 +130,21 @@ func TestAssign(t *testing.T) {
 		want  []string
 	}{
 		{"dgx-a100", 8, "auto", []string{
-			"CPUs 48-55,176-183, GPU 0, mlx5_0:1,mlx5_1:1", "CPUs 56-63,184-191, GPU 1, mlx5_0:1,mlx5_1:1",
-			"CPUs 16-23,144-151, GPU 2, mlx5_2:1,mlx5_3:1", "CPUs 24-31,152-159, GPU 3, mlx5_2:1,mlx5_3:1",
-			"CPUs 112-119,240-247, GPU 4, mlx5_6:1,mlx5_7:1", "CPUs 120-127,248-255, GPU 5, mlx5_6:1,mlx5_7:1",
-			"CPUs 80-87,208-215, GPU 6, mlx5_8:1,mlx5_9:1", "CPUs 88-95,216-223, GPU 7, mlx5_8:1,mlx5_9:1"}},
+			"CPUs 48-55,176-183, GPU 0", "CPUs 56-63,184-191, GPU 1",
+			"CPUs 16-23,144-151, GPU 2", "CPUs 24-31,152-159, GPU 3",
+			"CPUs 112-119,240-247, GPU 4", "CPUs 120-127,248-255, GPU 5",
+			"CPUs 80-87,208-215, GPU 6", "CPUs 88-95,216-223, GPU 7"}},
 		{"dgx-a100", 4, "cpu,gpu", []string{"CPUs 48-63,176-191, GPU 0,1", "CPUs 16-31,144-159, GPU 2,3", "CPUs 112-127,240-255, GPU 4,5", "CPUs 80-95,208-223, GPU 6,7"}},
 		{"dgx-h100", 2, "auto", []string{
-			"CPUs 0-55,112-167, GPU 0,1,2,3, mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1",
-			"CPUs 56-111,168-223, GPU 4,5,6,7, mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
+			"CPUs 0-55,112-167, GPU 0,1,2,3",
+			"CPUs 56-111,168-223, GPU 4,5,6,7"}},
 		{"dgx-h100", 3, "auto", []string{ // they do not divide the GPUs evenly: one each
-			"CPUs 0-17,112-129, GPU 0, mlx5_0:1", "CPUs 18-36,130-148, GPU 1, mlx5_3:1", "CPUs 37-55,149-167, GPU 2, mlx5_4:1"}},
-		{"dgx-h100", 1, "auto", []string{ // all GPUs, and the network cards that are near one
-			"CPUs 0-223, GPU 0,1,2,3,4,5,6,7, mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
+			"CPUs 0-17,112-129, GPU 0", "CPUs 18-36,130-148, GPU 1", "CPUs 37-55,149-167, GPU 2"}},
+		{"dgx-h100", 1, "auto", []string{ // all GPUs
+			"CPUs 0-223, GPU 0,1,2,3,4,5,6,7"}},
 		{"gb200", 4, "auto", []string{
-			"CPUs 0-35, GPU 0, mlx5_0:1,mlx5_1:1", "CPUs 36-71, GPU 1, mlx5_0:1,mlx5_1:1",
-			"CPUs 72-107, GPU 2, mlx5_2:1,mlx5_3:1", "CPUs 108-143, GPU 3, mlx5_2:1,mlx5_3:1"}},
+			"CPUs 0-35, GPU 0", "CPUs 36-71, GPU 1",
+			"CPUs 72-107, GPU 2", "CPUs 108-143, GPU 3"}},
 		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs do not belong to the job
 			"CPUs 4-6,36-38, GPU 1", "CPUs 7-10,39-41, GPU 2"}},
 		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores",
@@ -155,7 +155,6 @@ func TestAssign(t *testing.T) {
 		{"numa-unknown", 2, "cpu", []string{"CPUs 0-7", "CPUs 8-15"}},
 		{"mig", 3, "auto", []string{
 			"CPUs 0-7,16-23, GPU MIG-1111-1", "CPUs 8-11,24-27, GPU MIG-2222-0", "CPUs 12-15,28-31, GPU MIG-2222-1"}},
-		{"two-sockets", 2, "network", []string{"mlx5_0:1", "mlx5_1:1"}},
 		{"this-machine", 2, "auto", []string{"CPUs 0", "CPUs 1"}},
 		{"this-machine", 3, "none", []string{"not bound", "not bound", "not bound"}},
 		{"this-machine", 0, "auto", nil},

@@ -14,7 +14,6 @@ type Node struct {
 	// CPUs are those that this process may use, according to its cpuset and its CPU affinity.
 	CPUs IDSet            `json:"allowed_cpus"`
 	GPUs []GPU            `json:"gpus"` // GPUs of the job, in the job's order
-	NICs []gpu.RDMADevice `json:"nics"`
 }
 
 // Core is a physical core.
@@ -42,8 +41,6 @@ type GPU struct {
 	// allowed CPUs that are near the GPU; if there are none, all allowed CPUs
 	CPUs  IDSet `json:"cpus"`
 	IsFar bool  `json:"far,omitzero"` // no allowed CPU is near, or the location is unknown
-	// NICs are the nearest RDMA devices, named as in [Affinity.NICs].
-	NICs []string `json:"nics"`
 }
 
 // SlotUnit is the kind of resource for which each rank is started.
