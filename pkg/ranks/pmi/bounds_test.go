@@ -48,10 +48,13 @@ func TestSpawnIsBounded(t *testing.T) {
 		return err
 	}
 	began := time.Now()
-	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: math.MaxInt32}), NoSpace, "cannot place 2147483647 ranks: at most 1048576 are accepted")
+	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: math.MaxInt32}), NoSpace,
+		"cannot place 2147483647 ranks: at most 1048576 are accepted")
 	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: -1}), BadParam, "cannot place -1 ranks")
-	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: MaxRanks}), NoSpace, "cannot spawn: the run would have 1048577 ranks")
-	fails(t, spawn(slices.Repeat([]Command{{Argv: []string{"a"}, Ranks: 1}}, MaxCommands+1)...), NoSpace, "at most 4096 are accepted")
+	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: MaxRanks}), NoSpace,
+		"cannot spawn: the run would have 1048577 ranks")
+	fails(t, spawn(slices.Repeat([]Command{{Argv: []string{"a"}, Ranks: 1}}, MaxCommands+1)...),
+		NoSpace, "at most 4096 are accepted")
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %s", took)
 	}
@@ -86,7 +89,8 @@ func TestPublishIsBounded(t *testing.T) {
 	m := raise(t, 1, 1, 1)
 	by := ProcID{"w", 0}
 	large := make([]byte, maxPublishedSize)
-	fails(t, m.head.publishEntries([]Entry{{Key: "k", Publisher: by, Value: large}}), NoSpace, "cannot publish: at most 65536 entries of 64 MiB")
+	fails(t, m.head.publishEntries([]Entry{{Key: "k", Publisher: by, Value: large}}), NoSpace,
+		"cannot publish: at most 65536 entries of 64 MiB")
 	for range 3 {
 		if err := m.head.publishEntries([]Entry{{Key: "k", Publisher: by, Value: large[1:]}}); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,8 @@ func TestPutsAreBounded(t *testing.T) {
 	if n := strings.Count(heard, refused); n == 0 || n > enough/4 {
 		t.Errorf("%d of %d puts were refused", n, enough)
 	}
-	if !strings.HasSuffix(heard, refused+"cmd=put_result rc=0 msg=success\ncmd=get_result rc=0 msg=success value=short\ncmd=finalize_ack rc=0\n") {
+	if !strings.HasSuffix(heard, refused+"cmd=put_result rc=0 msg=success\ncmd=get_result rc=0 "+
+		"msg=success value=short\ncmd=finalize_ack rc=0\n") {
 		t.Errorf("at last it hears %q", heard[max(0, len(heard)-300):])
 	}
 }
@@ -36,14 +37,16 @@ func TestPutsAreBounded(t *testing.T) {
 func TestSpawnsAreBounded(t *testing.T) {
 	line := "arg1=" + strings.Repeat("a", 100_000) + "\n"
 	block := "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=%d\n%sendcmd\n"
-	refused := strings.ReplaceAll(fmt.Sprintf("cmd=spawn_result rc=-1 msg=a spawn request may have at most %d bytes and %d commands\n", MaxSpawnSize, MaxCommands), " ", "_")
+	refused := strings.ReplaceAll(fmt.Sprintf("cmd=spawn_result rc=-1 msg=a spawn request may "+
+		"have at most %d bytes and %d commands\n", MaxSpawnSize, MaxCommands), " ", "_")
 	refused = strings.Replace(strings.Replace(refused, "_rc", " rc", 1), "_msg", " msg", 1)
 	for name, says := range map[string]string{
-		"bytes":         fmt.Sprintf(block, 1, strings.Repeat(line, MaxSpawnSize/100_000+1)),
-		"short lines":   fmt.Sprintf(block, 1, strings.Repeat("a=\n", MaxSpawnSize/pairOverhead+1)),
-		"commands":      strings.Repeat(fmt.Sprintf(block, MaxCommands+1, ""), MaxCommands+1),
-		"empty blocks":  strings.Repeat("mcmd=spawn\ntotspawns=5000\nendcmd\n", 5000),
-		"bytes of some": fmt.Sprintf(block, 2, strings.Repeat(line, MaxSpawnSize/100_000+1)) + fmt.Sprintf(block, 2, ""),
+		"bytes":        fmt.Sprintf(block, 1, strings.Repeat(line, MaxSpawnSize/100_000+1)),
+		"short lines":  fmt.Sprintf(block, 1, strings.Repeat("a=\n", MaxSpawnSize/pairOverhead+1)),
+		"commands":     strings.Repeat(fmt.Sprintf(block, MaxCommands+1, ""), MaxCommands+1),
+		"empty blocks": strings.Repeat("mcmd=spawn\ntotspawns=5000\nendcmd\n", 5000),
+		"bytes of some": fmt.Sprintf(block, 2, strings.Repeat(line, MaxSpawnSize/100_000+1)) +
+			fmt.Sprintf(block, 2, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHall()

@@ -138,7 +138,8 @@ func TestDescriptor(t *testing.T) {
 	defer c.close()
 	h.jobs[j.Name] = j
 	ctx := t.Context()
-	for name, err := range map[string]error{"init": c.init(ctx), "put": c.put(ctx, "k", "a value"), "barrier": c.barrier(ctx)} {
+	for name, err := range map[string]error{"init": c.init(ctx), "put": c.put(ctx, "k", "a value"),
+		"barrier": c.barrier(ctx)} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -49,7 +49,8 @@ func (d direct) CallHead(ctx context.Context, name string, data []byte) ([]byte,
 
 func newHall() *hall {
 	head := NewHead(HeadConfig{InitialJob: &Job{}})
-	return &hall{Node: NewNode(direct{head: head}, 0, nil), jobs: make(map[string]*Job), meetings: make(map[string]*meeting)}
+	return &hall{Node: NewNode(direct{head: head}, 0, nil), jobs: make(map[string]*Job),
+		meetings: make(map[string]*meeting)}
 }
 
 func (h *hall) EnterProcs(
@@ -116,7 +117,10 @@ func (h *hall) open(job *Job, abort func(aborted)) map[int]*PMI1Server {
 	for _, node := range job.Nodes {
 		if spaces[node] == nil {
 			spaces[node] = NewPMI1Server(PMI1Config{Job: job, Log: zap.NewNop(), Handlers: Handlers{
-				Node: node, Peers: h, AbortJob: func(by ProcID, code int, words string) { abort(aborted{by.Rank, code, words}) },
+				Node: node, Peers: h, AbortJob: func(by ProcID, code int,
+					words string) {
+					abort(aborted{by.Rank, code, words})
+				},
 			}})
 		}
 		if h.unmapped {

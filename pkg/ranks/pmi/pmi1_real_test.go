@@ -41,7 +41,8 @@ func flavours(t *testing.T) []flavour {
 	for _, v := range []struct{ name, variable string }{{pypi, "BRINGUPD_TEST_MPICH"}, {intel, "BRINGUPD_TEST_INTEL"}} {
 		python := os.Getenv(v.variable)
 		if python == "" {
-			t.Fatalf("cannot test %s: %s must be the python of a virtual environment that has it and mpi4py", v.name, v.variable)
+			t.Fatalf("cannot test %s: %s must be the python of a virtual environment that has "+
+				"it and mpi4py", v.name, v.variable)
 		}
 		list = append(list, flavour{v.name, python})
 	}
@@ -94,11 +95,13 @@ func launchedIn(t *testing.T, h *hall, nodes []int, argv ...string) *launch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(cancel)
-	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[ProcID]*strings.Builder), codes: make(map[ProcID]int), parts: make(map[ProcID]SessionState)}
+	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[ProcID]*strings.Builder),
+		codes: make(map[ProcID]int), parts: make(map[ProcID]SessionState)}
 	l.ctx, l.end = context.WithCancelCause(ctx)
 	h.spawn = func(_ *hall, s SpawnRequest) (string, error) { return l.spawn(s) }
 	commands := []Command{{Argv: argv, Ranks: len(nodes)}}
-	if err := l.start(&Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes, UniverseSize: 7}, commands); err != nil {
+	if err := l.start(&Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes,
+		UniverseSize: 7}, commands); err != nil {
 		t.Fatal(err)
 	}
 	l.all.Wait()
@@ -123,7 +126,8 @@ func (l *launch) swept() []string {
 func (l *launch) spawn(s SpawnRequest) (string, error) {
 	l.mu.Lock()
 	l.jobs++
-	job := &Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"}, UniverseSize: 7, Parent: &s.Requester, Preput: s.Preput}
+	job := &Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"},
+		UniverseSize: 7, Parent: &s.Requester, Preput: s.Preput}
 	l.mu.Unlock()
 	for app, command := range s.Commands {
 		if _, err := exec.LookPath(command.Argv[0]); err != nil {
@@ -258,7 +262,8 @@ func TestRealEnds(t *testing.T) {
 			does  string
 			cause string
 		}{
-			{"abort", "rank 3 aborts with 42"}, {"exit", "rank 3 has died with 7"}, {"kill", "rank 3 has died with 137"}, {"zero", "rank 3 has died with 0"},
+			{"abort", "rank 3 aborts with 42"}, {"exit", "rank 3 has died with 7"},
+			{"kill", "rank 3 has died with 137"}, {"zero", "rank 3 has died with 0"},
 		} {
 			t.Run(f.name+", "+tc.does, func(t *testing.T) {
 				l := launched(t, twoByTwo, f.program(t, tc.does)...)
@@ -300,7 +305,8 @@ func TestRealSpawn(t *testing.T) {
 			continue
 		}
 		t.Run(f.name+", two commands, one after the other", func(t *testing.T) {
-			launched(t, twoByTwo, f.program(t, "spawns")...).wanted("children 0/0 1/1 2/1, then 0 0 0 0 0, then refused", 1)
+			l := launched(t, twoByTwo, f.program(t, "spawns")...)
+			l.wanted("children 0/0 1/1 2/1, then 0 0 0 0 0, then refused", 1)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -46,7 +47,8 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 			}
 		}
 		slices.Sort(w.entered)
-		if entered := slices.Compact(slices.Clone(w.entered)); len(w.entered) != 15 || len(entered) != 5 || entered[4] != "MPI barrier by 4" {
+		if entered := slices.Compact(slices.Clone(w.entered)); len(w.entered) != 15 ||
+			len(entered) != 5 || entered[4] != "MPI barrier by 4" {
 			t.Errorf("these have entered barriers: %q", w.entered)
 		}
 	})
@@ -76,61 +78,61 @@ func talk(t *testing.T, h *hall, j *Job, says string) (hears string, parting Ses
 	return hears, parting, aborts
 }
 
+var update = flag.Bool("update", false, "write the answers in testdata/commands.txt anew")
+
+// TestCommands compares the answers to the commands of a rank in testdata/commands.txt, followed by how
+// it parts, its aborts and its spawn. A line that ends with \ has no line end.
 func TestCommands(t *testing.T) {
-	for _, tc := range []struct {
-		name, says, hears string
-		parting           SessionState
-		aborts            []aborted
-	}{
-		{name: "nothing"},
-		{name: "init", says: "cmd=init pmi_version=1 pmi_subversion=1\n", hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true}},
-		{name: "PMI-2", says: "cmd=init pmi_version=2 pmi_subversion=0\n", hears: "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"},
-		{name: "maxes", says: "cmd=get_maxes\n", hears: "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
-		{name: "appnum", says: "cmd=get_appnum\n", hears: "cmd=appnum rc=0 appnum=1\n"},
-		{name: "name", says: "cmd=get_my_kvsname\n", hears: "cmd=my_kvsname rc=0 kvsname=job\n"},
-		{name: "universe", says: "cmd=get_universe_size\n", hears: "cmd=universe_size rc=0 size=16\n"},
-		{name: "mapping", says: "cmd=get kvsname=job key=PMI_process_mapping\n", hears: "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))\n"},
-		{name: "preput", says: "cmd=get kvsname=job key=PARENT_ROOT_PORT_NAME\n", hears: "cmd=get_result rc=0 msg=success value=tag#0$ x\n"},
-		{name: "no such key", says: "cmd=get kvsname=job key=nope\n", hears: "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
-		{name: "another space", says: "cmd=get kvsname=other key=PMI_process_mapping\n", hears: "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
-		{name: "no space", says: "cmd=get key=PMI_process_mapping\n", hears: "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))\n"},
-		{name: "put and get", says: "cmd=put kvsname=job key=K value=a=b \\ c\ncmd=get kvsname=job key=K\n",
-			hears: "cmd=put_result rc=0 msg=success\ncmd=get_result rc=0 msg=success value=a=b \\ c\n"},
-		{name: "put elsewhere", says: "cmd=put kvsname=other key=K value=1\n", hears: "cmd=put_result rc=-1 msg=the_key-value_space_is_not_job\n"},
-		{name: "long value", says: "cmd=put kvsname=job key=K value=" + strings.Repeat("v", 1025) + "\n", hears: "cmd=put_result rc=-1 msg=a_value_must_have_at_most_1024_bytes\n"},
-		{name: "long key", says: "cmd=put kvsname=job key=" + strings.Repeat("k", 65) + " value=1\n", hears: "cmd=put_result rc=-1 msg=a_key_must_have_1_to_64_bytes\n"},
-		{name: "hosts of Intel MPI", says: "cmd=get_ranks2hosts\n", hears: "cmd=put_ranks2hosts 24 2\n5 host0 0,1, 5 host2 2, "},
-		{name: "not published", says: "cmd=lookup_name service=s\n", hears: "cmd=lookup_result rc=-1 msg=cannot_look_up_s:_not_found\n"},
-		{name: "published", says: "cmd=publish_name service=s port=tag#0$d x\ncmd=publish_name service=s port=t\ncmd=lookup_name service=s\n" +
-			"cmd=unpublish_name service=s\ncmd=lookup_name service=s\n",
-			hears: "cmd=publish_result rc=0 info=ok\ncmd=publish_result rc=-1 msg=cannot_publish_s:_job.1_has_published_it:_the_name_already_exists\ncmd=lookup_result rc=0 info=ok port=tag#0$d x\n" +
-				"cmd=unpublish_result rc=0 info=ok\ncmd=lookup_result rc=-1 msg=cannot_look_up_s:_not_found\n"},
-		{name: "unknown", says: "cmd=tea  milk=no\n", hears: "cmd=tea_result rc=-1 msg=unknown_command\n"},
-		{name: "no command", says: "milk=no\ncmd=get_maxes\n"},
-		{name: "half a line", says: "cmd=init pmi_version=1"},
-		{name: "finalize", says: "cmd=finalize\n", hears: "cmd=finalize_ack rc=0\n", parting: SessionState{Finalized: true}},
-		{name: "once more", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=finalize\ncmd=init pmi_version=1 pmi_subversion=1\n",
-			hears:   "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=finalize_ack rc=0\ncmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
-			parting: SessionState{Initialized: true}},
-		{name: "abort", says: "cmd=abort exitcode=42 message=it is enough\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 42, "it is enough"}}},
-		{name: "abort without a code", says: "cmd=abort\n", parting: SessionState{Finalized: true}, aborts: []aborted{{1, 1, ""}}},
-		{name: "abort amidst a barrier", says: "cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\ncmd=abort exitcode=3\n",
-			hears: "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", parting: SessionState{Initialized: true, Finalized: true}, aborts: []aborted{{1, 3, ""}}},
+	const path = "testdata/commands.txt"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
+		block, _, _ = strings.Cut(block, "\n> ")
+		_, says, _ := strings.Cut(block+"\n", "\n")
+		var spawned []SpawnRequest
+		h := newHall()
+		h.spawn = func(_ *hall, s SpawnRequest) (string, error) {
+			spawned = append(spawned, s)
+			if s.Commands[0].Argv[0] == "/no/such" {
+				return "", errors.New("cannot start /no/such: there is none")
+			}
+			return "job.1", nil
+		}
+		j := job(0, 0, 2)
+		j.Apps, j.Preput = []int{0, 1, 1}, map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$ x"}
+		hears, parting, aborts := talk(t, h, j, strings.ReplaceAll(says, "\\\n", ""))
+		answer := fmt.Sprintf("%s%+v %v", hears, parting, aborts)
+		for _, s := range spawned {
+			answer += fmt.Sprintf("\nspawn by %v with %q", s.Requester, s.Preput)
+			for _, c := range s.Commands {
+				answer += fmt.Sprintf("\n%d of %q in %q with %q", c.Ranks, c.Argv, c.Dir, c.Info)
+			}
+		}
+		got = append(got, block+"\n> "+strings.ReplaceAll(answer, "\n", "\n> "))
+	}
+	all := strings.Join(got, "\n\n") + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(all), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if diff := cmp.Diff(string(text), all); diff != "" {
+		t.Errorf("the answers are others (-update writes them):\n%s", diff)
+	}
+}
+
+// TestPutsAreShort verifies the limits of one key and one value.
+func TestPutsAreShort(t *testing.T) {
+	for says, answer := range map[string]string{
+		"key=K value=" + strings.Repeat("v", 1025):    "a_value_must_have_at_most_1024_bytes",
+		"key=" + strings.Repeat("k", 65) + " value=1": "a_key_must_have_1_to_64_bytes",
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			j := job(0, 0, 2)
-			j.Apps, j.Preput = []int{0, 1, 1}, map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$ x"}
-			hears, parting, aborts := talk(t, newHall(), j, tc.says)
-			if hears != tc.hears {
-				t.Errorf("it hears\n%q, not\n%q", hears, tc.hears)
-			}
-			if parting != tc.parting {
-				t.Errorf("it parts as %+v, not %+v", parting, tc.parting)
-			}
-			if !slices.Equal(aborts, tc.aborts) {
-				t.Errorf("it aborts %v, not %v", aborts, tc.aborts)
-			}
-		})
+		hears, _, _ := talk(t, newHall(), job(0, 0), "cmd=put kvsname=job "+says+"\n")
+		if want := "cmd=put_result rc=-1 msg=" + answer + "\n"; hears != want {
+			t.Errorf("it hears %q, not %q", hears, want)
+		}
 	}
 }
 
@@ -139,7 +141,10 @@ func TestCommands(t *testing.T) {
 func TestRefusedRank(t *testing.T) {
 	space := NewPMI1Server(PMI1Config{
 		Job: job(0, 0), Log: zap.NewNop(),
-		Handlers: Handlers{Peers: newHall(), AwaitLink: func(context.Context, ProcID) error { return errors.New("there is no link") }},
+		Handlers: Handlers{Peers: newHall(), AwaitLink: func(context.Context,
+			ProcID) error {
+			return errors.New("there is no link")
+		}},
 	})
 	ours, theirs := net.Pipe()
 	var heard string
@@ -170,7 +175,8 @@ func TestLinesAreBounded(t *testing.T) {
 			if parting := space.ServeRank(t.Context(), 0, ours); parting != (SessionState{}) {
 				t.Errorf("it parts as %+v", parting)
 			}
-			if said := fmt.Sprint(logs.All()); logs.FilterLevelExact(zap.ErrorLevel).Len() != 1 || !strings.Contains(said, tc.error) {
+			if said := fmt.Sprint(logs.All()); logs.FilterLevelExact(zap.ErrorLevel).Len() != 1 ||
+				!strings.Contains(said, tc.error) {
 				t.Errorf("the log has %v", said)
 			}
 		})
@@ -262,60 +268,6 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestPMI1Spawn(t *testing.T) {
-	var got SpawnRequest
-	h := newHall()
-	h.spawn = func(_ *hall, s SpawnRequest) (string, error) {
-		got = s
-		if s.Commands[0].Argv[0] == "/no/such" {
-			return "", errors.New("cannot start /no/such: there is none")
-		}
-		return "job.1", nil
-	}
-	for _, tc := range []struct {
-		name, says, hears string
-		want              SpawnRequest
-	}{
-		{
-			name: "two commands, as MPICH 4.0 writes them",
-			says: "mcmd=spawn\nnprocs=1\nexecname=python\ntotspawns=2\nspawnssofar=1\narg1=-c\narg2=print(1) if a=b\narg3=\narg4=z\nargcnt=4\npreput_num=1\n" +
-				"preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/a dir\ninfo_key_1=host\ninfo_val_1=h\nendcmd\n" +
-				"mcmd=spawn\nnprocs=2\nexecname=b\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=0\nendcmd\n",
-			hears: "cmd=spawn_result rc=0 errcodes=0,0,0\n",
-			want: SpawnRequest{
-				Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
-				Commands: []Command{
-					{Argv: []string{"python", "-c", "print(1) if a=b", "", "z"}, Dir: "/a dir", Ranks: 1, Info: map[string]string{"wdir": "/a dir", "host": "h"}},
-					{Argv: []string{"b"}, Ranks: 2, Info: map[string]string{}},
-				},
-			},
-		},
-		{
-			name: "more than a line has room for", says: "mcmd=spawn\nnprocs=5000\nexecname=a\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=0\n",
-			want: SpawnRequest{Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
-		},
-		{
-			name: "it fails", says: "mcmd=spawn\nnprocs=1\nexecname=/no/such\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=-1 msg=cannot_start_/no/such:_there_is_none\n",
-			want: SpawnRequest{Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
-		},
-		{
-			name: "none of them", says: "mcmd=spawn\nnprocs=0\nexecname=a\ntotspawns=1\nendcmd\n",
-			hears: "cmd=spawn_result rc=-1 msg=cannot_spawn_command_1_of_1:_execname=\"a\"_and_nprocs=\"0\"_must_be_a_command_and_a_number_above_0\n",
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got = SpawnRequest{}
-			hears, _, _ := talk(t, h, job(0, 0, 1), tc.says)
-			if hears != tc.hears {
-				t.Errorf("it hears %q, not %q", hears, tc.hears)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 func TestMapping(t *testing.T) {
 	ragged := make([]int, 0, 2000)
 	for node := range 200 {
@@ -348,7 +300,8 @@ func TestEnviron(t *testing.T) {
 	j := job(1, 0, 1)
 	j.Parent = &ProcID{Job: "before", Rank: 2}
 	want := map[string]string{
-		"PMI_FD": "3", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_SPAWNED": "1", "PMI_HOSTNAME": "host1", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
+		"PMI_FD": "3", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_SPAWNED": "1",
+		"PMI_HOSTNAME": "host1", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
 		"MPIR_CVAR_PMI_VERSION": "1", "I_MPI_PMI": "pmi1", "I_MPI_SPAWN": "on",
 	}
 	if diff := cmp.Diff(want, PMI1Environ(j, 2, 3)); diff != "" {
@@ -360,7 +313,8 @@ func TestSweep(t *testing.T) {
 	was := sharedMemoryDir
 	t.Cleanup(func() { sharedMemoryDir = was })
 	sharedMemoryDir = t.TempDir()
-	for _, name := range []string{"mpich_shm_ddd42fdc_1", "mpich_vci_ddd42fdc_1", "mpich_shm_ddd42fdc_0", "mpich_shm_ddd42fdd_1"} {
+	for _, name := range []string{"mpich_shm_ddd42fdc_1", "mpich_vci_ddd42fdc_1",
+		"mpich_shm_ddd42fdc_0", "mpich_shm_ddd42fdd_1"} {
 		if err := os.WriteFile(filepath.Join(sharedMemoryDir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -372,13 +326,15 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	left, _ := filepath.Glob(filepath.Join(sharedMemoryDir, "*"))
-	if len(left) != 2 || filepath.Base(left[0]) != "mpich_shm_ddd42fdc_0" || filepath.Base(left[1]) != "mpich_shm_ddd42fdd_1" {
+	if len(left) != 2 || filepath.Base(left[0]) != "mpich_shm_ddd42fdc_0" ||
+		filepath.Base(left[1]) != "mpich_shm_ddd42fdd_1" {
 		t.Errorf("these are left: %v", left)
 	}
 }
 
 func TestDelta(t *testing.T) {
-	one, other := map[string]string{"a": "1", "": "", "b": "x\n\x00y"}, map[string]string{"c": strings.Repeat("z", 1000)}
+	one, other := map[string]string{"a": "1", "": "", "b": "x\n\x00y"},
+		map[string]string{"c": strings.Repeat("z", 1000)}
 	got, err := decodeValues(slices.Concat(encodeValues(other), encodeValues(nil), encodeValues(one)), 3)
 	want := map[string]string{"a": "1", "": "", "b": "x\n\x00y", "c": other["c"]}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -395,8 +351,10 @@ func TestDelta(t *testing.T) {
 // FuzzServe lets a rank send anything: the server ends with it, and clients can parse every line of
 // its answers.
 func FuzzServe(f *testing.F) {
-	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=job key=K value=V\ncmd=barrier_in\ncmd=finalize\n")
-	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\nmcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
+	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=job key=K " +
+		"value=V\ncmd=barrier_in\ncmd=finalize\n")
+	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\n" +
+		"mcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
 	f.Add("cmd=publish_name service=s port=p\ncmd=lookup_name service=s\ncmd=abort exitcode=x error_msg=a b\n")
 	h := newHall()
 	h.spawn = func(*hall, SpawnRequest) (string, error) { return "job.1", nil }

@@ -80,7 +80,8 @@ func raise(t *testing.T, nodes, ranks, slots int) *team {
 	for rank := range ranks {
 		world.Nodes = append(world.Nodes, rank)
 	}
-	m.head = NewHead(HeadConfig{Nodes: m, InitialJob: world, Slots: slices.Repeat([]int{slots}, nodes), OnSpawn: func(*Job) {}})
+	m.head = NewHead(HeadConfig{Nodes: m, InitialJob: world,
+		Slots: slices.Repeat([]int{slots}, nodes), OnSpawn: func(*Job) {}})
 	for _, n := range m.nodes {
 		if err := n.AddJob(t.Context(), world); err != nil {
 			t.Fatal(err)
@@ -105,11 +106,14 @@ func fails(t *testing.T, err error, status Status, words string) {
 func TestSpawn(t *testing.T) {
 	m := raise(t, 3, 1, 2)
 	by := ProcID{"w", 0}
-	name, err := m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 3}, {Argv: []string{"b"}, Ranks: 1}}})
+	commands := []Command{{Argv: []string{"a"}, Ranks: 3}, {Argv: []string{"b"}, Ranks: 1}}
+	name, err := m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: commands})
 	if name != "w-1" || err != nil {
 		t.Fatalf("spawned %q, %v", name, err)
 	}
-	for node, want := range []string{"add w; add w-1; start [0] by w.0", "add w; add w-1; start [1 3] by w.0", "add w; add w-1; start [2] by w.0"} {
+	for node, want := range []string{
+		"add w; add w-1; start [0] by w.0", "add w; add w-1; start [1 3] by w.0", "add w; add w-1; start [2] by w.0",
+	} {
 		if got := m.asked(node); got != want {
 			t.Errorf("node %d was asked %q, want %q", node, got, want)
 		}
@@ -121,8 +125,10 @@ func TestSpawn(t *testing.T) {
 	if string(got) != "MPI connect of 0-4 here [2 4]" || err != nil {
 		t.Errorf("gathered %q, %v", got, err)
 	}
-	_, err = m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
-	fails(t, err, NoSpace, "cannot place 2 ranks: only 1 of 6 slots on 3 nodes can be used: give a higher --slots-per-node")
+	_, err = m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by,
+		Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
+	fails(t, err, NoSpace, "cannot place 2 ranks: only 1 of 6 slots on 3 nodes can be used: "+
+		"give a higher --slots-per-node")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("over"))
 	if err := m.head.AwaitSpawnedJobs(ctx); err == nil || err.Error() != "over" {
@@ -146,7 +152,9 @@ func TestSpawnFails(t *testing.T) {
 	}
 	fails(t, spawn(), BadParam, "cannot spawn: no commands were given")
 	fails(t, spawn(Command{Argv: []string{"a"}}), BadParam, "cannot spawn: no ranks were requested")
-	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: 1, Info: map[string]string{"host": "n1,nope"}}), BadParam, "cannot spawn on nope: it is not a node of this run; the nodes are n0, n1")
+	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: 1,
+		Info: map[string]string{"host": "n1,nope"}}), BadParam,
+		"cannot spawn on nope: it is not a node of this run; the nodes are n0, n1")
 	m.fail = "start"
 	fails(t, spawn(Command{Argv: []string{"a", "b"}, Ranks: 4}), Failed, "cannot spawn a b: no luck")
 	for node := range m.nodes {

@@ -37,7 +37,8 @@ func serveRrun(t *testing.T, nodes ...int) *rrunTeam {
 		running.Wait()
 	})
 	for node := range job.Hosts {
-		server, err := ListenRrun(Handlers{Node: node, Peers: m.hall, AwaitLink: func(context.Context, ProcID) error { return m.linkErr }})
+		server, err := ListenRrun(Handlers{Node: node, Peers: m.hall,
+			AwaitLink: func(context.Context, ProcID) error { return m.linkErr }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,8 @@ func (m *rrunTeam) rank(rank int) *program {
 	node := m.job.Nodes[rank]
 	env := m.servers[node].RankEnviron(ProcID{Job: m.job.Name, Rank: rank})
 	p := m.connect(node)
-	p.expect(fmt.Sprintf("AUTH rank=%s nranks=%s token=%s\n", env["RRUN_RANK"], env["RRUN_NRANKS"], env["RRUN_SOCKET_TOKEN"]), "OK\n")
+	p.expect(fmt.Sprintf("AUTH rank=%s nranks=%s token=%s\n", env["RRUN_RANK"], env["RRUN_NRANKS"],
+		env["RRUN_SOCKET_TOKEN"]), "OK\n")
 	return p
 }
 

@@ -28,7 +28,8 @@ func TestCommunicator(t *testing.T) {
 				}
 				p.expect("SYNC\n", "OK\n")
 				if rank != 0 {
-					p.expect("GET key=ucxx_root_address timeout=30000\n", fmt.Sprintf("VALUE valuelen=%d\n%s", len(address), address))
+					p.expect("GET key=ucxx_root_address timeout=30000\n",
+						fmt.Sprintf("VALUE valuelen=%d\n%s", len(address), address))
 				}
 				p.expect("BARRIER\n", "OK\n")
 				_ = p.conn.Close()
@@ -150,9 +151,12 @@ func TestRequestsAreBounded(t *testing.T) {
 		"PUT key=k\n":             "bad PUT",
 		"PUT key=k valuelen=-1\n": "bad PUT",
 		"GET key=k\n":             "bad GET",
-		"GET key=" + strings.Repeat("k", 256) + " timeout=1\n":                                        "a key has 256 bytes",
-		"PUT key=" + strings.Repeat("k", 256) + " valuelen=3\nabc":                                    "a key has 256 bytes",
-		fmt.Sprintf("PUT key=k valuelen=%d\n%s", maxRrunValue+1, strings.Repeat("v", maxRrunValue+1)): "a value has 1048577 bytes",
+		"GET key=" + strings.Repeat("k", 256) +
+			" timeout=1\n": "a key has 256 bytes",
+		"PUT key=" + strings.Repeat("k", 256) +
+			" valuelen=3\nabc": "a key has 256 bytes",
+		fmt.Sprintf("PUT key=k valuelen=%d\n%s", maxRrunValue+1,
+			strings.Repeat("v", maxRrunValue+1)): "a value has 1048577 bytes",
 	} {
 		p.expectError(request, text)
 	}
@@ -181,7 +185,8 @@ func TestLoopback(t *testing.T) {
 
 // FuzzReadRequest verifies that requests are within their limits.
 func FuzzReadRequest(f *testing.F) {
-	for _, sent := range []string{"SYNC\n", "PUT key=k valuelen=3\nabcBARRIER\n", "GET key=k timeout=-1\n", "PUT key=k valuelen=9999999\n", "PUT key=\n\nGET"} {
+	for _, sent := range []string{"SYNC\n", "PUT key=k valuelen=3\nabcBARRIER\n",
+		"GET key=k timeout=-1\n", "PUT key=k valuelen=9999999\n", "PUT key=\n\nGET"} {
 		f.Add([]byte(sent))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
@@ -191,7 +196,8 @@ func FuzzReadRequest(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if len(r.value) > len(sent) || r.err == nil && len(r.key) > maxRrunKey || r.timeout < 0 || r.timeout > maxRrunTimeout {
+			if len(r.value) > len(sent) || r.err == nil && len(r.key) > maxRrunKey ||
+				r.timeout < 0 || r.timeout > maxRrunTimeout {
 				t.Errorf("read %+v", r)
 			}
 		}

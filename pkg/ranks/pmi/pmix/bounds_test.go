@@ -15,7 +15,8 @@ func refusal(t *testing.T, op byte, fields func(*frame)) error {
 	t.Helper()
 	f := make(frame, 0)
 	fields(&f)
-	s := &Server{registry: registry{clients: make(map[pmi.ProcID]*clientState), jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}}
+	s := &Server{registry: registry{clients: make(map[pmi.ProcID]*clientState),
+		jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}}
 	r := &frameReader{rest: f}
 	began := time.Now()
 	answer, err := s.decodeRequest(op, r)
@@ -147,7 +148,8 @@ func TestLastWordsAreBounded(t *testing.T) {
 	f.addProc(pmi.ProcID{Job: "w"})
 	f.addNumber(7)
 	f.addText(strings.Repeat("no ", 1<<20))
-	if _, err := s.decodeRequest(upAbort, &frameReader{rest: f}); err != nil || len(heard) == 0 || len(heard) > maxMessageLength+8 {
+	if _, err := s.decodeRequest(upAbort, &frameReader{rest: f}); err != nil || len(heard) == 0 ||
+		len(heard) > maxMessageLength+8 {
 		t.Errorf("%d bytes, %v", len(heard), err)
 	}
 }

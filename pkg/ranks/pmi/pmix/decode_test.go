@@ -33,7 +33,8 @@ func buildDecoder(f *testing.F) *decoder {
 	}
 	d.program = filepath.Join(f.TempDir(), "decode")
 	f.Setenv(variable, d.program)
-	build := exec.Command("gcc", "-g", "-O1", "-w", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+	build := exec.Command("gcc", "-g", "-O1", "-w", "-std=gnu11", "-fsanitize=address,undefined",
+		"-fno-sanitize-recover=all",
 		"-o", d.program, "testdata/decode.c", "-ldl", "-lpthread")
 	if said, err := build.CombinedOutput(); err != nil {
 		f.Fatalf("cannot build the decoder: %v\n%s", err, said)
@@ -79,7 +80,8 @@ func (d *decoder) reads(t *testing.T, frame []byte) {
 // access no foreign memory.
 func FuzzChild(f *testing.F) {
 	job := &pmi.Job{
-		Name: "w", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 1, 1}, Apps: []int{0, 0, 1}, UniverseSize: 4, Parent: &pmi.ProcID{Job: "v", Rank: 1},
+		Name: "w", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 1, 1}, Apps: []int{0, 0, 1},
+		UniverseSize: 4, Parent: &pmi.ProcID{Job: "v", Rank: 1},
 	}
 	add := newFrame(doAddJob, 1)
 	add.addText(job.Name)
@@ -118,7 +120,8 @@ func FuzzChild(f *testing.F) {
 		f.Add([]byte(*answer))
 		infos := newFrame(doAnswer, uint32(question))
 		infos.addNumber(0)
-		infos.addAttributes([]attribute{{"a", typeBytes, []byte("b")}, {"c", typeProcs, []pmi.ProcID{{Job: "w"}}}, {"d", typeSize, uint64(7)}})
+		infos.addAttributes([]attribute{{"a", typeBytes, []byte("b")},
+			{"c", typeProcs, []pmi.ProcID{{Job: "w"}}}, {"d", typeSize, uint64(7)}})
 		f.Add([]byte(*infos))
 	}
 	d := buildDecoder(f)

@@ -26,7 +26,8 @@ func TestNodeIDs(t *testing.T) {
 		for ranks := 1; ranks <= 3; ranks++ {
 			placement := make([]int, ranks)
 			for { // each way to assign nodes to the ranks
-				t.Run(fmt.Sprint(nodes, " nodes, ranks on ", placement), func(t *testing.T) { checkNodeIDs(t, nodes, placement) })
+				t.Run(fmt.Sprint(nodes, " nodes, ranks on ", placement),
+					func(t *testing.T) { checkNodeIDs(t, nodes, placement) })
 				at := 0
 				for ; at < ranks && placement[at] == nodes-1; at++ {
 					placement[at] = 0
@@ -55,7 +56,8 @@ func checkNodeIDs(t *testing.T, nodes int, placement []int) {
 				t.Errorf("node %d has no ranks, and is told to be node %v", node, id)
 			}
 		case hosts[id.(int)] != job.Hosts[node] || peers[id.(int)] != valueOf(infos, "pmix.lpeers"):
-			t.Errorf("node %d is told to be %v of %q and %q, with peers %v", node, id, hosts, peers, valueOf(infos, "pmix.lpeers"))
+			t.Errorf("node %d is told to be %v of %q and %q, with peers %v", node, id, hosts, peers,
+				valueOf(infos, "pmix.lpeers"))
 		}
 		for _, i := range infos {
 			if i.key != "pmix.pdata" {
@@ -63,7 +65,8 @@ func checkNodeIDs(t *testing.T, nodes int, placement []int) {
 			}
 			of := i.value.([]attribute)
 			id, rank := valueOf(of, "pmix.nodeid").(int), valueOf(of, "pmix.rank").(int)
-			if hosts[id] != valueOf(of, "pmix.hname") || !slices.Contains(strings.Split(peers[id], ","), strconv.Itoa(rank)) {
+			if hosts[id] != valueOf(of, "pmix.hname") ||
+				!slices.Contains(strings.Split(peers[id], ","), strconv.Itoa(rank)) {
 				t.Errorf("rank %d is told to be on node %d of %q and %q", rank, id, hosts, peers)
 			}
 		}

@@ -54,7 +54,8 @@ func start(ctx context.Context, t *testing.T, library pmix.Library) (*pmix.Serve
 	}
 	s, err := pmix.Start(ctx, pmix.Config{
 		// The race detector makes a program sleep for a second at its end.
-		Library: library, Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"), Host: "n0", Dir: dir, Log: zaptest.NewLogger(t),
+		Library: library, Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"), Host: "n0",
+		Dir: dir, Log: zaptest.NewLogger(t),
 	})
 	if err == nil {
 		t.Cleanup(s.Stop)
@@ -83,7 +84,8 @@ func TestUnfitLibraries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := start(t.Context(), t, tc.library)
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.library.Path) {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				!strings.Contains(err.Error(), tc.library.Path) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})
@@ -132,7 +134,8 @@ func TestLibraryThatCrashes(t *testing.T) {
 		!strings.HasSuffix(err.Error(), ": oh no") {
 		t.Errorf("it has ended with %v", err)
 	}
-	if _, err := s.RankEnviron(t.Context(), pmi.ProcID{Job: "w"}); err == nil || !strings.Contains(err.Error(), "oh no") {
+	if _, err := s.RankEnviron(t.Context(), pmi.ProcID{Job: "w"}); err == nil ||
+		!strings.Contains(err.Error(), "oh no") {
 		t.Errorf("afterwards: %v", err)
 	}
 }

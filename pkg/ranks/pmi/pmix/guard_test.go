@@ -52,7 +52,8 @@ func serveAs(t *testing.T, program string, library pmix.Library, env ...string) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	s := &served{t: t, Cmd: users.Job.Command(ctx, users.Job.Dir(t), program, pmix.ChildCommand, "--pmix="+library.Path)}
+	s := &served{t: t, Cmd: users.Job.Command(ctx, users.Job.Dir(t), program, pmix.ChildCommand,
+		"--pmix="+library.Path)}
 	s.Env = append(s.Env, env...)
 	var err error
 	if s.in, err = s.StdinPipe(); err != nil {

