@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"time"
@@ -179,7 +180,9 @@ func (n *node) DescribeNode(f framework.Framework, member instances.Member) (fra
 }
 
 // RoleKey implements [instances.Host].
-func (n *node) RoleKey(role string) string { return roles.Key(n.Dir.DeriveSecret("role " + role)) }
+func (n *node) RoleKey(role string) string {
+	return base64.RawURLEncoding.EncodeToString(n.Dir.DeriveSecret("role " + role))
+}
 
 // PrivateDir implements [instances.Host].
 func (n *node) PrivateDir() (string, error) { return n.privateDir.EnsureDir() }

@@ -1,6 +1,12 @@
 package roles
 
-import "slices"
+import (
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
 
 // NodeFacts is what the placement of roles needs to know about a node: the offer of a member of the
 // team.
@@ -100,4 +106,71 @@ func (p *Plan) IdleNodes() (places []int) {
 		}
 	}
 	return places
+}
+
+// PlanRecord is the record with the facts from which each node makes the same plan of the roles.
+type PlanRecord struct {
+	record.Header
+	// Offers are those of the members of the team, in the order of their places.
+	Offers []NodeFacts `json:"offers"`
+	// Generations has the first generation of each instance that a spare node has taken over, by the
+	// number of the instance.
+	Generations map[int]int `json:"generations,omitempty"`
+	// Roles has what observers need to make the same plan, as [Describe] returns it.
+	Roles []Definition `json:"roles,omitempty"`
+}
+
+// Describe returns the definitions for a [PlanRecord]. Commands and variables, which may contain
+// secrets, are never a part of their JSON form.
+func Describe(defs []Definition) []Definition {
+	described := slices.Clone(defs)
+	for i := range described {
+		ready := &described[i].Ready
+		if ready.Probe == "" {
+			*ready = ReadyProbe{}
+		}
+		ready.Probe = describeProbe(ready.Probe)
+	}
+	return described
+}
+
+// describeProbe returns a probe without secrets: of a command only that it is one.
+func describeProbe(probe string) string {
+	if kind, _, isCommand := strings.Cut(probe, ":"); isCommand && kind == "exec" {
+		return kind
+	}
+	return textutil.RedactText(probe)
+}
+
+// Spares is the number of nodes of each group that no role claims until a node is lost.
+type Spares map[int]int
+
+// Split returns the places of the nodes that the roles get, and those of the spare ones: the last
+// of each group. A group that has no more nodes than spares has no node left for roles.
+func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
+	left := make(map[int]int)
+	for _, node := range nodes {
+		left[node.Group]++
+	}
+	for place, node := range nodes {
+		if left[node.Group] > s[node.Group] {
+			used = append(used, place)
+		} else {
+			spare = append(spare, place)
+		}
+		left[node.Group]--
+	}
+	return used, spare
+}
+
+// SurvivesNodeLoss reports whether a run of these roles may go on after the loss of a node: a spare
+// can take its place, or a role does not need all of its instances.
+func (s Spares) SurvivesNodeLoss(defs []Definition) bool {
+	hasSpare := false
+	for _, count := range s {
+		hasSpare = hasSpare || count > 0
+	}
+	return slices.ContainsFunc(defs, func(d Definition) bool {
+		return d.Restarts.Max > 0 && hasSpare || d.Required.Run != QuorumAll
+	})
 }

@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"encoding/base64"
 	"slices"
 	"time"
 )
@@ -132,6 +131,3 @@ func (c *CommonCause) Record(role *RolePlan, down int, at time.Time) bool {
 	c.times = append(c.times, at)
 	return len(c.times) > 1
 }
-
-// Key returns the secret of a role as text, for its servers and their clients.
-func Key(secret []byte) string { return base64.RawURLEncoding.EncodeToString(secret) }

@@ -5,7 +5,11 @@ package pmi
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"strings"
+	"sync"
 
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
@@ -187,4 +191,67 @@ func (s Status) Error() string {
 		return w
 	}
 	return fmt.Sprintf("PMIx status %d", int(s))
+}
+
+// secretSeparator separates the public part of a job's name from the secret part.
+const secretSeparator = "."
+
+// maxPublicLength is the maximum length of the public part of a job's name in bytes. PMIx accepts
+// 255 bytes for the whole name.
+const maxPublicLength = 128
+
+// NewJobName returns the name of a job for MPI: a public part and a secret. A process that knows
+// the name could impersonate one of the job's ranks, so the full name must not appear in logs,
+// arguments or public files. MPI libraries publish hashes of the name, of 31 and 32 bits, in
+// /dev/shm; the secret is long enough to remain unknown in spite of them.
+func NewJobName(shown string, secret [24]byte) string {
+	return shown[:min(len(shown), maxPublicLength)] + secretSeparator + hex.EncodeToString(secret[:])
+}
+
+// spawnedJobName returns the name of the number-th job that a world spawns.
+func spawnedJobName(world string, number int) string {
+	shown := PublicName(world)
+	return fmt.Sprintf("%s-%d%s", shown, number, strings.TrimPrefix(world, shown))
+}
+
+// PublicName returns the public part of a job's name.
+func PublicName(name string) string {
+	if at := strings.LastIndex(name, secretSeparator); at >= 0 {
+		return name[:at]
+	}
+	return name
+}
+
+// serveRequests passes the requests of a rank to answer, one after the other, until answer returns an
+// error, the connection ends or ctx ends. It closes the connection. read passes each request to accept,
+// until that returns false: it runs on a goroutine of its own, so that the end of the connection is
+// noticed while a request waits.
+func serveRequests[R any](
+	ctx context.Context, conn io.Closer, read func(accept func(R) bool), answer func(ctx context.Context, r R) error,
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	requests := make(chan R)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer cancel() // the rank is gone; end the request that waits
+		defer close(requests)
+		read(func(r R) bool {
+			select {
+			case requests <- r:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	for r := range requests {
+		if answer(ctx, r) != nil {
+			break
+		}
+	}
+	cancel()
+	_ = conn.Close()
+	reading.Wait()
 }

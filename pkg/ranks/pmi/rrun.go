@@ -74,8 +74,7 @@ func (s *RrunServer) AddJob(job *Job) {
 	}
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // it never fails: see crypto/rand
-	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]),
-		maxConns: maxConnsPerRank * local}
+	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]), maxConns: maxConnsPerRank * local}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[job.Name] = space

@@ -14,8 +14,10 @@ var openMPILauncher = launcherSpec{
 		StarterProgram: "mpirun", RankVariable: "OMPI_COMM_WORLD_RANK",
 		PrivatePrefixes: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
-	facts:   Facts{MayRelaunch: true},
-	hints:   mpirunHints("Open MPI", "mpirun -n {n} --map-by ppr:1:node"),
+	facts: Facts{MayRelaunch: true},
+	hints: CommandHints{
+		Title: "Open MPI", StartOnNodes: "mpirun -n {n} --map-by ppr:1:node", NoRequeueReason: noMPIRunRequeue,
+	},
 	oneEach: "mpirun --map-by ppr:1:node",
 	// Flux's plugin for Spectrum MPI sets only the rank (src/shell/lua.d/mpi/spectrum.lua).
 	claim:   claimBy([]string{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}),
@@ -33,12 +35,7 @@ var openMPILauncher = launcherSpec{
 	},
 }
 
-func mpirunHints(title, start string) CommandHints {
-	return CommandHints{
-		Title: title, StartOnNodes: start,
-		NoRequeueReason: "an mpirun started it, which cannot restart jobs",
-	}
-}
+const noMPIRunRequeue = "an mpirun started it, which cannot restart jobs"
 
 // openMPIStarter is mpirun of Open MPI, versions 4 and 5. Settings of users, such as OMPI_MCA_btl,
 // are for every process.
@@ -71,8 +68,10 @@ var hydraLauncher = launcherSpec{
 			"MV2_COMM_", "MVP_COMM_",
 		},
 	},
-	facts:   Facts{MayRelaunch: true},
-	hints:   mpirunHints("MPICH", "mpiexec -n {n} -ppn 1"),
+	facts: Facts{MayRelaunch: true},
+	hints: CommandHints{
+		Title: "MPICH", StartOnNodes: "mpiexec -n {n} -ppn 1", NoRequeueReason: noMPIRunRequeue,
+	},
 	oneEach: "mpiexec -ppn 1",
 	claim:   claimBy([]string{"MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE"}),
 	starter: hydraStarter,

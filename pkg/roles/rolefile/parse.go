@@ -1,3 +1,5 @@
+// Package rolefile reads the roles of a run from a configuration file. It refuses mistakes, each with
+// its line; whether the roles fit on given nodes is the question of [roles.MakePlan].
 package rolefile
 
 import (

@@ -259,7 +259,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// parseNodes returns nodes n0, n1, … from words of the form COUNTxGPUS/GROUP/DOMAIN.
+// parseNodes returns nodes n0, n1, … from words such as 4x8/0/d1: four nodes with eight GPUs each, in
+// group 0 and NVLink domain d1.
 func parseNodes(text string) (nodes []roles.NodeFacts) {
 	for word := range strings.FieldsSeq(text) {
 		var count, gpus, group int

@@ -14,7 +14,7 @@ var groupOpNames = []string{"making", "ending"}
 // decodeGroup returns the function that answers a request to create or to end a group. Open MPI's
 // sessions create their communicators from groups. Members meet in a collective operation; each
 // receives the endpoint data of all nodes and a number that no other group has.
-func (s *Server) decodeGroup(r *frameReader) func(context.Context, *frame) error {
+func (s *Server) decodeGroup(r *frameReader) answerFunc {
 	op, name, of, with := int(r.readByte()), r.readText(), r.readProcs(), r.readAttributes()
 	if op >= len(groupOpNames) {
 		return answerError(pmi.NotSupported)

@@ -29,10 +29,8 @@ func (s *Server) AddJob(ctx context.Context, job *pmi.Job) error {
 	})
 	for _, rank := range local {
 		if err == nil {
-			_, err = s.requestChild(ctx, doAddClient, func(f *frame) {
-				f.addProc(pmi.ProcID{Job: job.Name,
-					Rank: rank})
-			})
+			who := pmi.ProcID{Job: job.Name, Rank: rank}
+			_, err = s.requestChild(ctx, doAddClient, func(f *frame) { f.addProc(who) })
 		}
 	}
 	if err != nil {
@@ -123,20 +121,20 @@ func (s *Server) NotifyRanks(ctx context.Context, e pmi.Event) error {
 // rangeSession is PMIX_RANGE_SESSION: all processes of the allocation.
 const rangeSession = 4
 
-type eventSender func(ctx context.Context, event pmi.Event) error
-
 // notifyEnd sends an event about the end of a process or job. Only ranks that registered for
 // exactly this event receive it, because MPI's default event handlers abort.
-func (s *Server) notifyEnd(ctx context.Context, to pmi.ProcID, what pmi.Status, more []attribute,
-	tell ...eventSender) error {
+func (s *Server) notifyEnd(
+	ctx context.Context, to pmi.ProcID, what pmi.Status, more []attribute,
+	send ...func(context.Context, pmi.Event) error,
+) error {
 	about := append([]attribute{{"pmix.evproc", typeProc, to}, {"pmix.evnondef", typeBool, true}}, more...)
 	packed, err := s.requestChild(ctx, doPack, func(f *frame) { f.addAttributes(about) })
 	if err != nil {
 		return fmt.Errorf("cannot report the end of %v: %w", to, err)
 	}
 	e := pmi.Event{Code: int(what), Source: to, Range: rangeSession, Count: len(about), Info: packed}
-	for _, tell := range tell {
-		err = errors.Join(err, tell(ctx, e))
+	for _, one := range send {
+		err = errors.Join(err, one(ctx, e))
 	}
 	return err
 }

@@ -21,9 +21,12 @@ const (
 	maxQueriedKeys   = 256
 )
 
+// answerFunc answers a request: it appends the fields that follow the status to a frame.
+type answerFunc func(ctx context.Context, f *frame) error
+
 // decodeRequest decodes a request of a rank and returns the function that answers it. Decoding and
 // state changes happen at once, in the order of the requests; the returned function may block.
-func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Context, f *frame) error, error) {
+func (s *Server) decodeRequest(op byte, r *frameReader) (answerFunc, error) {
 	switch op {
 	case upConnected, upFinalized:
 		who := r.readProc()
@@ -55,8 +58,10 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 			return err
 		})), err
 	case upNotify:
-		e := pmi.Event{Code: r.readSigned(), Source: r.readProc(), Range: int(r.readByte()),
-			Count: int(r.readNumber()), Info: r.readBytes()}
+		e := pmi.Event{
+			Code: r.readSigned(), Source: r.readProc(), Range: int(r.readByte()),
+			Count: int(r.readNumber()), Info: r.readBytes(),
+		}
 		if len(e.Info) > maxEventSize {
 			return nil, fmt.Errorf("cannot send an event of %d bytes: at most %d are accepted: %w", len(e.Info),
 				maxEventSize, pmi.NoSpace)
@@ -75,12 +80,11 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 
 func answerSuccess(context.Context, *frame) error { return nil }
 
-func answerError(err error) func(context.Context, *frame) error {
+func answerError(err error) answerFunc {
 	return func(context.Context, *frame) error { return err }
 }
 
-func withTimeout(with requestAttributes, answer func(ctx context.Context, f *frame) error) func(context.Context,
-	*frame) error {
+func withTimeout(with requestAttributes, answer answerFunc) answerFunc {
 	text, _ := with.lookupKey("pmix.timeout")
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds <= 0 {
@@ -102,8 +106,7 @@ func (s *Server) recordSession(who pmi.ProcID, finalized bool) {
 }
 
 // whileRankLives limits the context of a request to the life of the rank that sent it.
-func (s *Server) whileRankLives(who pmi.ProcID,
-	answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+func (s *Server) whileRankLives(who pmi.ProcID, answer answerFunc) answerFunc {
 	s.mu.Lock()
 	c := s.clients[who]
 	s.mu.Unlock()
@@ -119,7 +122,7 @@ func (s *Server) whileRankLives(who pmi.ProcID,
 
 // decodeCollective returns the function that answers a fence, connect or disconnect request. Only
 // fences carry data.
-func (s *Server) decodeCollective(op byte, r *frameReader) func(context.Context, *frame) error {
+func (s *Server) decodeCollective(op byte, r *frameReader) answerFunc {
 	of, with := r.readProcs(), r.readAttributes()
 	kind := map[byte]pmi.CollectiveKind{upFence: pmi.Fence, upConnect: pmi.Connect, upDisconnect: pmi.Disconnect}[op]
 	var data []byte
@@ -140,7 +143,7 @@ func (s *Server) decodeCollective(op byte, r *frameReader) func(context.Context,
 	})
 }
 
-func (s *Server) decodePublication(op byte, r *frameReader) func(context.Context, *frame) error {
+func (s *Server) decodePublication(op byte, r *frameReader) answerFunc {
 	switch op {
 	case upPublish:
 		by, with := r.readProc(), r.readAttributes()
@@ -240,7 +243,7 @@ func collectAttributes(infos requestAttributes, into map[string]string) (err err
 	return err
 }
 
-func (s *Server) decodeQuery(r *frameReader) func(context.Context, *frame) error {
+func (s *Server) decodeQuery(r *frameReader) answerFunc {
 	by := r.readProc()
 	var found []attribute
 	unknown, asked := "", 0

@@ -251,7 +251,7 @@ func (s *Server) handleFrame(op byte, id uint32, r *frameReader) error {
 	}
 	// Limit the unanswered requests. Further requests are refused, up to a second limit.
 	size, load := len(r.rest), &s.requestQuota
-	var answer func(context.Context, *frame) error
+	var answer answerFunc
 	var err error
 	if load.Reserve(size, maxRequests, maxRequestBytes) {
 		answer, err = s.decodeRequest(op, r)
@@ -283,7 +283,7 @@ const (
 // errTooManyRequests means that the child does not even accept the refusals.
 var errTooManyRequests = fmt.Errorf("cannot serve ranks that have %d requests pending at once", 2*maxRequests)
 
-func (s *Server) answerRequest(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
+func (s *Server) answerRequest(op byte, id uint32, answer answerFunc) {
 	rest := make(frame, 0)
 	err := answer(s.ctx, &rest)
 	if op == upNotify { // the child does not wait for an answer
