@@ -71,8 +71,6 @@ func flagSetting(flag framework.Flag) *config.Setting {
 		return config.NewText(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *[]string:
 		return config.NewWordList(flag.Name, flag.Placeholder, to, flag.Usage)
-	case *int:
-		return config.NewNumber(flag.Name, to, 0, flag.Max, flag.Usage)
 	case **health.Probe:
 		return probeSetting(flag.Name, to, flag.Usage)
 	default:

@@ -71,7 +71,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"--framework=ray --ray-head-args=--head RANK0", "--head … bringupd chooses the head"},
 		{"--framework=ray --ray-worker-args=--include-dashboard=true RANK0", "--include-dashboard to a worker's"},
 		{"--framework=ray --ray-worker-args=--resources=disk RANK0", `--resources=disk … {"disk": 2}`},
-		{"--framework=ray --ray-logs=1ms RANK0", "--ray-logs=1ms: give failure or end"},
+		{"--ray-logs=1ms", "--ray-logs=1ms: give one of failure, end"},
 		{"--framework=dask --dask-worker-args=--nworkers=0 RANK0", "pass --nworkers=0 to dask worker"},
 		{"--framework=dask --dask-scheduler-args=--jupyter RANK0", "pass --jupyter to dask scheduler"},
 		{"RANK0 -- torchrun --nproc-per-node=4 train.py", "bringupd --ranks-per-node=4 -- python train.py"},
@@ -98,6 +98,9 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"doctor --active=long", "removed: … dcgmi diag … nccl-tests"},
 		{"doctor --join-timeout=0s", "--join-timeout=0s: give 1s to"},
 		{"doctor --framework-port=1", "--framework-port"},
+		{"topology --ranks-per-node=socket", "--ranks-per-node=socket: give a number … gpu, numa, core"},
+		{"topology --bind=cpus", "--bind=cpus: give auto, none, or a list of cpu,"},
+		{"topology --ranks-per-node=100000", "100000 ranks: give at most 8192"},
 		{"report DIR DIR", "report 2 runs"},
 		{"report DIR --format=pdf", "--format=pdf: give one of html, json"},
 		{"report DIR --format=text", "removed: bringupd status"},
@@ -111,6 +114,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		})
 	}
 	refused(t, call(t, nil, "--active-check= "), 64, "--active-check= ")
+	refused(t, call(t, []string{"CUDA_VISIBLE_DEVICES=0-3"}, "topology"), 64, "cannot use CUDA_VISIBLE_DEVICES=0-3")
 }
 
 func TestRefusesVariables(t *testing.T) {

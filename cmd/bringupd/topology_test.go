@@ -34,24 +34,3 @@ func TestTopologyHere(t *testing.T) {
 		t.Errorf("it is %+v", got)
 	}
 }
-
-func TestTopologyRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		says string
-	}{
-		{"no unit", []string{"--ranks-per-node=socket"},
-			"cannot use --ranks-per-node=socket: give a number of at least 1, or one of gpu, numa, core"},
-		{"no kind", []string{"--bind=cpus"}, "cannot use --bind=cpus: give auto, none, or a " +
-			"list of cpu,gpu"},
-		{"more than any node has", []string{"--ranks-per-node=100000"},
-			"cannot divide this node among 100000 ranks: give at most 8192"},
-		{"a driver", []string{"--", "x"}, "cannot use a driver: bringupd topology starts none"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			refused(t, call(t, nil, append([]string{"topology"}, tc.args...)...), 64, tc.says)
-		})
-	}
-	refused(t, call(t, []string{"CUDA_VISIBLE_DEVICES=0-3"}, "topology"), 64, "cannot use CUDA_VISIBLE_DEVICES=0-3")
-}

@@ -45,8 +45,7 @@ type Flag struct {
 	Placeholder string // placeholder of the value in --help
 	Usage       string
 	// Target is the variable that the flag sets, with its default: a *string, a *[]string for a
-	// repeatable flag, a **health.Probe, or a *int from 0 to Max.
+	// repeatable flag, or a **health.Probe.
 	Target        any
-	Max           int
 	AcceptedWords []string // the accepted values of a *string; empty: any
 }

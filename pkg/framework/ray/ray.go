@@ -3,7 +3,6 @@ package ray
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"path/filepath"
@@ -63,7 +62,7 @@ func New() *Cluster {
 // OwnFlags returns the settings for Ray's logs and additional arguments.
 func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs,
+		{Name: "ray-logs", AcceptedWords: []string{logsFailure, logsEnd}, Target: &r.Logs,
 			Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes " +
 				"concerned) or end (of every run)"},
 		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs,
@@ -73,12 +72,8 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 	}
 }
 
-// ValidateSettings returns an error for an unknown time for Ray's logs, and for arguments that no
-// node could pass to ray start.
+// ValidateSettings returns an error for arguments that no node could pass to ray start.
 func (r *Cluster) ValidateSettings() error {
-	if r.Logs != logsFailure && r.Logs != logsEnd {
-		return fmt.Errorf("cannot use --ray-logs=%s: give %s or %s", r.Logs, logsFailure, logsEnd)
-	}
 	for _, of := range []struct {
 		args []string
 		head bool

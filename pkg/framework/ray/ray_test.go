@@ -168,32 +168,16 @@ func TestRayCredentials(t *testing.T) {
 }
 
 func TestRayLogs(t *testing.T) {
-	for _, tc := range []struct {
-		logs string
-		want framework.ServiceLogs
-		fine bool
-	}{
-		{"failure", framework.ServiceLogs{}, true},
-		{"end", framework.ServiceLogs{KeepAlways: true}, true},
-		{"60s", framework.ServiceLogs{}, false},
-		{"always", framework.ServiceLogs{}, false},
-	} {
-		t.Run(tc.logs, func(t *testing.T) {
-			ray := New()
-			ray.Logs = tc.logs
-			if err := ray.ValidateSettings(); (err == nil) != tc.fine || err != nil &&
-				!strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
-				t.Errorf("it says %v", err)
-			}
-			service, _, err := ray.HeadService(testNode(t, 0))
-			if err != nil {
-				t.Fatal(err)
-			}
-			tc.want.Dir = filepath.Join(testNode(t, 0).TempDir, "session_latest", "logs")
-			if tc.fine && service.OwnLogs != tc.want {
-				t.Errorf("kept is %+v, want %+v", service.OwnLogs, tc.want)
-			}
-		})
+	for logs, always := range map[string]bool{logsFailure: false, logsEnd: true} {
+		node := testNode(t, 0)
+		service, _, err := Cluster{Logs: logs}.HeadService(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := framework.ServiceLogs{Dir: filepath.Join(node.TempDir, "session_latest", "logs"), KeepAlways: always}
+		if service.OwnLogs != want {
+			t.Errorf("kept is %+v, want %+v", service.OwnLogs, want)
+		}
 	}
 }
 
