@@ -52,8 +52,8 @@ func (inv *invocation) kvCommand() *cli.Command {
 
 // kvOperations are the operations, with the minimum and maximum number of their arguments.
 var kvOperations = map[string]struct {
-	least, most int
-	do          func(k *kvCmd, ctx context.Context, c *rendezvous.Client, args []string) error
+	minArgs, maxArgs int
+	do               func(k *kvCmd, ctx context.Context, c *rendezvous.Client, args []string) error
 }{
 	"put":      {1, 2, (*kvCmd).putValue},
 	"get":      {1, 1, (*kvCmd).getValue},
@@ -72,7 +72,7 @@ func (k *kvCmd) runKV(args []string) error {
 		}
 	}
 	verb, known := kvOperations[args[0]]
-	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
+	if args = args[1:]; !known || len(args) < verb.minArgs || len(args) > verb.maxArgs {
 		return usageErrorf(
 			"cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], " +
 				"or progress STEP")

@@ -71,30 +71,30 @@ func NewChoice(name string, accepted []string, to *string, usage string) *Settin
 	return s
 }
 
-// NewNumber accepts a whole number from least to most. A default outside of that range means that
+// NewNumber accepts a whole number from lowest to highest. A default outside of that range means that
 // there is none.
-func NewNumber(name string, to *int, least, most int, usage string) *Setting {
+func NewNumber(name string, to *int, lowest, highest int, usage string) *Setting {
 	return NewValue(name, "N", to, func(value string) (int, error) {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("give a whole number from %d to %d", least, most)
+		if err != nil || n < lowest || n > highest {
+			return 0, fmt.Errorf("give a whole number from %d to %d", lowest, highest)
 		}
 		return n, nil
 	}, func(n int) any {
-		if n < least {
+		if n < lowest {
 			return nil
 		}
 		return n
 	}, usage)
 }
 
-// NewNumberList accepts whole numbers from least to most, separated by commas.
-func NewNumberList(name string, to *[]int, least, most int, usage string) *Setting {
+// NewNumberList accepts whole numbers from lowest to highest, separated by commas.
+func NewNumberList(name string, to *[]int, lowest, highest int, usage string) *Setting {
 	return NewValue(name, "N,…", to, func(value string) (numbers []int, err error) {
 		for field := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
-			if err != nil || n < least || n > most {
-				return nil, fmt.Errorf("give whole numbers from %d to %d, separated by commas", least, most)
+			if err != nil || n < lowest || n > highest {
+				return nil, fmt.Errorf("give whole numbers from %d to %d, separated by commas", lowest, highest)
 			}
 			numbers = append(numbers, n)
 		}

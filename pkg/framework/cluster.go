@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -70,4 +74,30 @@ func awaitNil(ctx context.Context, look func(ctx context.Context) error) error {
 			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), err)
 		}
 	}
+}
+
+// maxListedGaps is the maximum number of members in a [GapsError].
+const maxListedGaps = 8
+
+// GapsError returns an error with what is wrong with members, or nil if nothing is.
+func GapsError(gaps []string) error {
+	if len(gaps) == 0 {
+		return nil
+	}
+	return errors.New(textutil.JoinLimited(gaps, maxListedGaps, "; "))
+}
+
+// DescribeShortage describes the resources of which a member has less than wanted. It returns an
+// empty string if there are none.
+func DescribeShortage(has, want map[string]float64) string {
+	var short []string
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !(has[name] >= want[name]) {
+			short = append(short, fmt.Sprintf("%s %g, expected %g", name, has[name], want[name]))
+		}
+	}
+	if len(short) == 0 {
+		return ""
+	}
+	return "has " + strings.Join(short, ", ")
 }

@@ -204,7 +204,7 @@ func checkOwnWorkers(ctx context.Context, address string, node framework.Node, w
 			gaps = append(gaps, "the worker "+want.Name+" "+gap)
 		}
 	}
-	return gapsError(gaps)
+	return framework.GapsError(gaps)
 }
 
 // fetchWorkers requests the list of workers from the scheduler.

@@ -9,12 +9,8 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 )
-
-// maxListedGaps is the maximum number of missing workers in an error.
-const maxListedGaps = 8
 
 // workerInfo is an expected worker, or one as listed by the scheduler.
 type workerInfo struct {
@@ -60,14 +56,7 @@ func compareMembers(attempt string, members []framework.Member, perNode int, cou
 			gaps = append(gaps, fmt.Sprintf("%s (%s) is not a worker of this job", w.Name, w.Address))
 		}
 	}
-	return gapsError(gaps)
-}
-
-func gapsError(gaps []string) error {
-	if len(gaps) == 0 {
-		return nil
-	}
-	return errors.New(textutil.JoinLimited(gaps, maxListedGaps, "; "))
+	return framework.GapsError(gaps)
 }
 
 // workerGap describes what is wrong with an expected worker. It returns an empty string if nothing
@@ -84,12 +73,7 @@ func workerGap(want workerInfo, counted []workerInfo) string {
 	if want.Threads > 0 && has.Threads != want.Threads {
 		return fmt.Sprintf("has nthreads %d, expected %d", has.Threads, want.Threads)
 	}
-	for name, amount := range want.Resources {
-		if !(has.Resources[name] >= amount) {
-			return fmt.Sprintf("has %s %g, expected %g", name, has.Resources[name], amount)
-		}
-	}
-	return ""
+	return framework.DescribeShortage(has.Resources, want.Resources)
 }
 
 // parseWorkers parses the scheduler's response to "identity", sorted by name.

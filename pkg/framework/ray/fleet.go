@@ -2,13 +2,11 @@ package ray
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
 // expectedNode is a node that should be in Ray's node table.
@@ -40,11 +38,7 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 				cmp.Or(name, "an unnamed node"), alive[0].Host, alive[0].Address))
 		}
 	}
-	if len(gaps) == 0 {
-		return nil
-	}
-	const maxGaps = 8
-	return errors.New(textutil.JoinLimited(gaps, maxGaps, "; "))
+	return framework.GapsError(gaps)
 }
 
 // nodeGap describes what is wrong with the entries of a member's name. It returns an empty string
@@ -62,16 +56,7 @@ func nodeGap(member expectedNode, entries []tableEntry) string {
 		return fmt.Sprintf("is %d times in Ray's node table: Ray has not yet detected the death "+
 			"of an earlier start", len(alive))
 	}
-	var short []string
-	for _, name := range slices.Sorted(maps.Keys(member.MinResources)) {
-		if has, want := alive[0].Resources[name], member.MinResources[name]; !(has >= want) {
-			short = append(short, fmt.Sprintf("%s %g, expected %g", name, has, want))
-		}
-	}
-	if len(short) > 0 {
-		return "has " + strings.Join(short, ", ")
-	}
-	return ""
+	return framework.DescribeShortage(alive[0].Resources, member.MinResources)
 }
 
 func aliveEntries(nodes []tableEntry) []tableEntry {
