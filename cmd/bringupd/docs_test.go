@@ -152,9 +152,3 @@ func roff(text string) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-func TestRoff(t *testing.T) {
-	if got, want := roff(".x --a='b\\'\n"+`"~"`), `\&.x \-\-a=\(aqb\e\(aq`+"\n"+`\(dq\(ti\(dq`; got != want {
-		t.Errorf("got %s, not %s", got, want)
-	}
-}

@@ -74,7 +74,15 @@ func recordedGCS(t *testing.T, table string) fakeGCS {
 func TestGCSClient(t *testing.T) {
 	// This runs last, after server and client are closed.
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	gcs := gcsServer{address: recordedGCS(t, "alive").serve(t)}
+	fake := recordedGCS(t, "alive")
+	fake.token = "0123"
+	gcs := gcsServer{fake.serve(t), fake.token}
+	for _, token := range []string{"4567", ""} {
+		_, err := gcsServer{gcs.address, token}.nodeTable(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Errorf("with the token %q: %v", token, err)
+		}
+	}
 	if err := gcs.checkHealth(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -83,28 +91,6 @@ func TestGCSClient(t *testing.T) {
 	}
 	if nodes, err := gcs.nodeTable(t.Context()); err != nil || len(nodes) != 3 {
 		t.Errorf("the nodes are %v, %v", nodes, err)
-	}
-}
-
-func TestGCSClientGivesTheToken(t *testing.T) {
-	fake := recordedGCS(t, "alive")
-	fake.token = "0123"
-	address := fake.serve(t)
-	tests := []struct {
-		name, token string
-		denied      bool
-	}{
-		{"the right one", "0123", false},
-		{"another one", "4567", true},
-		{"none", "", true},
-	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
-			_, err := gcsServer{address, tc.token}.nodeTable(t.Context())
-			if (err != nil && strings.Contains(err.Error(), "denied")) != tc.denied {
-				t.Errorf("got %v", err)
-			}
-		})
 	}
 }
 
