@@ -24,7 +24,7 @@ func TestRoleLogs(t *testing.T) {
 		}
 	}
 	// Only processes that have printed something have logs.
-	for _, name := range strings.Fields(
+	for name := range strings.FieldsSeq(
 		"judge-0 judge-1.g1 judge-2 judge-3 reward-0 trainer-0.0 trainer-0.1 trainer-0.2 trainer-0.3") {
 		if err := os.WriteFile(filepath.Join(dir, "logs", name+".log"), []byte("line\n"), 0o600); err != nil {
 			t.Fatal(err)
