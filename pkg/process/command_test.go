@@ -28,13 +28,19 @@ func TestCommand(t *testing.T) {
 		exit int
 	}{
 		{name: "well", cmd: Command{Argv: sh("echo out; echo err >&2")}, out: "out\nerr\n"},
-		{name: "an exit code", cmd: Command{Argv: sh("echo out; exit 3")}, out: "out\n", want: "exit status 3", exit: 3},
-		{name: "a signal", cmd: Command{Argv: sh("kill -USR1 $$")}, want: "signal: user defined signal 1", exit: 128 + int(unix.SIGUSR1)},
-		{name: "its own environment", cmd: Command{Argv: []string{"/bin/sh", "-c", "echo $X"}, Env: []string{"X=y"}}, out: "y\n"},
+		{name: "more than is kept", cmd: Command{Argv: sh("printf '%0150d' 0")}, out: strings.Repeat("0", 100)},
+		{name: "an exit code", cmd: Command{Argv: sh("echo out; exit 3")}, out: "out\n",
+			want: "exit status 3", exit: 3},
+		{name: "a signal", cmd: Command{Argv: sh("kill -USR1 $$")},
+			want: "signal: user defined signal 1", exit: 128 + int(unix.SIGUSR1)},
+		{name: "its own environment", cmd: Command{Argv: []string{"/bin/sh", "-c", "echo $X"},
+			Env: []string{"X=y"}}, out: "y\n"},
 		{name: "no input", cmd: Command{Argv: []string{"cat"}}},
 		{name: "no command", want: "the command is empty"},
-		{name: "no such program", cmd: Command{Argv: []string{"no-such-program"}}, want: "not found in PATH", is: ErrNotFound},
-		{name: "no such PATH", cmd: Command{Argv: []string{"sh"}, Env: []string{"PATH=/nowhere"}}, want: "not found in PATH", is: ErrNotFound},
+		{name: "no such program", cmd: Command{Argv: []string{"no-such-program"}},
+			want: "not found in PATH", is: ErrNotFound},
+		{name: "no such PATH", cmd: Command{Argv: []string{"sh"}, Env: []string{"PATH=/nowhere"}},
+			want: "not found in PATH", is: ErrNotFound},
 		{name: "no program", cmd: Command{Argv: []string{script}}, want: `has no "#!" line`, is: ErrNotExecutable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -47,7 +53,8 @@ func TestCommand(t *testing.T) {
 			if tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("error %v is no %v", err, tc.is)
 			}
-			if exit, ok := errors.AsType[*exec.ExitError](err); ok != (tc.exit != 0) || ok && ExitFromState(exit.ProcessState).ShellStatus() != tc.exit {
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if ok != (tc.exit != 0) || ok && ExitFromState(exit.ProcessState).ShellStatus() != tc.exit {
 				t.Errorf("error %v, want exit %d", err, tc.exit)
 			}
 			if said.String() != tc.out {
@@ -103,16 +110,4 @@ func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
 func isThere(pid int) bool {
 	stat, err := readStat(pid)
 	return err == nil && !stat.dead
-}
-
-func TestBeginning(t *testing.T) {
-	b := &HeadBuffer{MaxBytes: 5}
-	for _, text := range []string{"abc", "def", "ghi"} {
-		if n, err := b.Write([]byte(text)); n != 3 || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-	}
-	if b.String() != "abcde" {
-		t.Errorf("kept %q", b)
-	}
 }

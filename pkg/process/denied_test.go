@@ -18,7 +18,9 @@ func TestDeniedPrograms(t *testing.T) {
 	home, dir := users.Stranger.Dir(t), users.Job.Dir(t)
 	write(t, home+"/python/bin/python3", "#!/bin/sh\nexit 0\n", 0o755)
 	write(t, home+"/private", "#!/bin/sh\nexit 0\n", 0o744)
-	for name, to := range map[string]string{"python": "python3", "python3": home + "/python/bin/python3", "private": home + "/private"} {
+	for name, to := range map[string]string{
+		"python": "python3", "python3": home + "/python/bin/python3", "private": home + "/private",
+	} {
 		if err := os.Symlink(to, dir+"/"+name); err != nil {
 			t.Fatal(err)
 		}
@@ -34,11 +36,14 @@ func TestDeniedPrograms(t *testing.T) {
 		}
 	}
 	users.Job.Do(t, func() {
-		link := "it is a symbolic link to python3; this user (" + user + ") may not enter " + home + "/python, which belongs to user " + stranger + " (mode drwx------)"
+		link := "it is a symbolic link to python3; this user (" + user + ") may not enter " + home +
+			"/python, which belongs to user " + stranger + " (mode drwx------)"
 		for name, want := range map[string]string{
-			"python":  link,
-			"ray":     "",
-			"private": "it is a symbolic link to " + home + "/private; its mode is -rwxr--r--, and this user (" + user + ") may not execute it: it belongs to user " + stranger,
+			"python": link,
+			"ray":    "",
+			"private": "it is a symbolic link to " + home +
+				"/private; its mode is -rwxr--r--, and this user (" + user +
+				") may not execute it: it belongs to user " + stranger,
 		} {
 			p, err := FindProgram(dir+"/"+name, "", nil)
 			if name == "ray" {

@@ -12,19 +12,15 @@ import (
 
 // tellFiles prints the limit of open files that a child of this process has, after this process has
 // raised it if the argument is yes.
-func tellFiles() int {
+func tellFiles() error {
 	if os.Args[1] == "yes" {
 		if err := RaiseFileLimit(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 	}
 	cmd := exec.Command("/bin/sh", "-c", "ulimit -Sn; ulimit -Hn")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return 1
-	}
-	return 0
+	return cmd.Run()
 }
 
 func TestRaiseFiles(t *testing.T) {

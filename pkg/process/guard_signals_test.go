@@ -27,9 +27,7 @@ func TestReached(t *testing.T) {
 		if reached(sig, alone) {
 			t.Errorf("%s has reached the guard, which nobody has signalled", SignalName(sig))
 		}
-		if err := unix.Kill(guard, sig); err != nil {
-			t.Fatal(err)
-		}
+		send(t, guard, sig)
 		until(t, "report of "+SignalName(sig), func() (bool, any) {
 			return len(s.guardLink.signals.arrivals[sig]) > 0, nil
 		})
@@ -57,13 +55,17 @@ func TestGuardSignals(t *testing.T) {
 		want         []bool
 		waits        time.Duration // of the last query
 	}{
-		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, maxSignalSkew},
-		"the guard first":                 {[]time.Duration{0}, []time.Duration{300 * time.Millisecond}, []bool{true}, 0},
-		"the guard later":                 {[]time.Duration{400 * time.Millisecond}, []time.Duration{0}, []bool{true}, 400 * time.Millisecond},
-		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, maxSignalSkew},
-		"twice":                           {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
-		"twice, and the guard got one":    {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
-		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, maxSignalSkew},
+		"the daemon alone": {nil, []time.Duration{0}, []bool{false}, maxSignalSkew},
+		"the guard first": {[]time.Duration{0},
+			[]time.Duration{300 * time.Millisecond}, []bool{true}, 0},
+		"the guard later": {[]time.Duration{400 * time.Millisecond},
+			[]time.Duration{0}, []bool{true}, 400 * time.Millisecond},
+		"the guard long ago": {[]time.Duration{0}, []time.Duration{5 * time.Second},
+			[]bool{false}, maxSignalSkew},
+		"twice":                        {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
+		"twice, and the guard got one": {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
+		"both, and then the daemon alone": {[]time.Duration{0},
+			[]time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, maxSignalSkew},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -20,23 +19,16 @@ func TestSilentDaemon(t *testing.T) {
 	t.Setenv(silenceVariable, "500ms")
 	own := filepath.Join(t.TempDir(), "own")
 	t.Setenv(ownVariable, own)
-	arg := nap()
-	killNaps(t, arg)
-	d := newDaemon(t, fmt.Sprintf(strays[3].script, arg))
-	sleepers(t, arg, strays[3].sleepers)
+	d := daemonOf(t, strays[3])
 	guard := d.guarded(t)
-	if err := d.cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	sleepers(t, arg, 0)
+	send(t, d.cmd.Process.Pid, unix.SIGSTOP)
+	sleepers(t, d.arg, 0)
 	if now := d.guarded(t); now != guard {
 		t.Errorf("the guard was lost: it is pid %d, and was %d", now, guard)
 	}
-	if err := d.cmd.Process.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	send(t, d.cmd.Process.Pid, unix.SIGCONT)
 	until(t, "end of the late child", func() (bool, any) {
-		said := d.said()
+		said := d.stderr.String()
 		return strings.Contains(said, "the late child: killed by SIGKILL"), said
 	})
 	if err := unix.Access(own, unix.F_OK); err != nil {
@@ -54,22 +46,17 @@ func TestSilentDaemon(t *testing.T) {
 func TestSilentWithItsGuard(t *testing.T) {
 	takesSeconds(t)
 	t.Setenv(silenceVariable, "1s")
-	arg := nap()
-	killNaps(t, arg)
-	d := newDaemon(t, fmt.Sprintf("exec sleep %s", arg))
-	sleepers(t, arg, 1)
+	d := daemonOf(t, strays[0])
 	guard := d.guarded(t)
 	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
 		for _, pid := range []int{guard, d.cmd.Process.Pid} {
-			if err := unix.Kill(pid, sig); err != nil {
-				t.Fatal(err)
-			}
+			send(t, pid, sig)
 		}
 		time.Sleep(1500 * time.Millisecond)
 	}
-	sleepers(t, arg, 1)
-	d.cmd.Process.Signal(unix.SIGSTOP)
-	sleepers(t, arg, 0)
+	sleepers(t, d.arg, 1)
+	send(t, d.cmd.Process.Pid, unix.SIGSTOP)
+	sleepers(t, d.arg, 0)
 }
 
 // TestSigns verifies when a guard calls a daemon silent: never as long as there are signs, once when

@@ -24,12 +24,14 @@ func TestHelper(t *testing.T) {
 		want   string
 	}{
 		"ends with its input": {"read -r line; echo $line; cat; echo end", time.Minute, "exit status 0"},
-		"ignores its input":   {"read -r line; echo $line; exec sleep 1000 <&-", 100 * time.Millisecond, "signal: killed"},
+		"ignores its input": {"read -r line; echo $line; exec sleep 1000 <&-",
+			100 * time.Millisecond, "signal: killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &HeadBuffer{MaxBytes: 100}
 			ended := false
-			h, err := StartHelper(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", tc.script}, Stdout: out}, func() { ended = true })
+			h, err := StartHelper(t.Context(),
+				&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", tc.script}, Stdout: out}, func() { ended = true })
 			if err != nil {
 				t.Fatal(err)
 			}

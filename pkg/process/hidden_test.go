@@ -23,35 +23,30 @@ const nobody = 65534
 // hidePlace is the first process of a PID namespace: it mounts /proc again, with its first argument
 // as the option, and runs the helper "hidden" with the other arguments as a user that cannot see
 // all processes. It belongs to another user for that helper.
-func hidePlace() int {
+func hidePlace() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot keep mounts apart:", err)
-		return 1
+		return fmt.Errorf("cannot keep mounts apart: %v", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot mount /proc:", err)
-		return 1
+		return fmt.Errorf("cannot mount /proc: %v", err)
 	}
 	if err := setUID(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	inner := exec.Command("/proc/self/exe", os.Args[2:]...)
 	inner.Env = childEnv(helperVariable + "=hidden")
 	inner.Stdout, inner.Stderr = os.Stdout, os.Stderr
 	inner.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	if err := inner.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		if line, _ := os.ReadFile(path); bytes.HasPrefix(line, []byte("sleep\x00")) {
-			fmt.Fprintln(os.Stderr, "left:", string(line))
-			return 1
+			return fmt.Errorf("left: %s", line)
 		}
 	}
-	return 0
+	return nil
 }
 
 // privileged is a set-uid setpriv, which runs another program as the given user.
@@ -77,29 +72,24 @@ func setUID() error {
 }
 
 // hiddenLife is a daemon without privileges whose children leave strays behind.
-func hiddenLife() int {
+func hiddenLife() error {
 	_, err := os.ReadFile("/proc/1/stat")
 	if word := os.Args[1]; word == "seen" && !os.IsPermission(err) || word == "unseen" && !os.IsNotExist(err) {
-		fmt.Fprintf(os.Stderr, "strangers are not %s: %v\n", word, err)
-		return 1
+		return fmt.Errorf("strangers are not %s: %v", word, err)
 	}
 	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	// The second child is itself hidden until it has dropped its privileges; its stray is recognised
 	// by the child that is visible then.
 	drops := Spec{Name: "set-uid", Env: childEnv(), Argv: []string{privileged, "sh", "-p", "-c",
 		fmt.Sprintf("sleep 0.2; exec env -i setpriv --reuid=%d sh -c 'setsid sleep 302 & exec sleep 303'", nobody)}}
-	err = errors.Join(endsAll(s, shell("setsid sleep 300 & sleep 301 & exit 0"), 0), endsAll(s, drops, 128+int(unix.SIGTERM)))
+	err = errors.Join(endsAll(s, shell("setsid sleep 300 & sleep 301 & exit 0"), 0),
+		endsAll(s, drops, 128+int(unix.SIGTERM)))
 	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 	defer cancel()
-	if err := errors.Join(err, s.Close(ctx)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return errors.Join(err, s.Close(ctx))
 }
 
 // endsAll starts a child, waits until its stray is found, and ends both.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -32,28 +33,18 @@ const helperVariable = "PROCESS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	twin.Main()
-	switch helper := os.Getenv(helperVariable); helper {
-	case "":
+	name := os.Getenv(helperVariable)
+	if name == "" {
 		goleak.VerifyTestMain(m)
-	case "daemon":
-		os.Exit(standIn())
-	case "blob":
-		os.Exit(writeBlobs())
-	case "locked":
-		os.Exit(lockMemory())
-	case "mount":
-		os.Exit(serveMount())
-	case "giveup":
-		os.Exit(giveUp())
-	case "hide":
-		os.Exit(hidePlace())
-	case "hidden":
-		os.Exit(hiddenLife())
-	case "files":
-		os.Exit(tellFiles())
-	default:
-		fmt.Fprintf(os.Stderr, "no helper %q\n", helper)
-		os.Exit(2)
+		return
+	}
+	helpers := map[string]func() error{
+		"daemon": standIn, "blob": writeBlobs, "locked": lockMemory, "mount": serveMount, "giveup": giveUp,
+		"hide": hidePlace, "hidden": hiddenLife, "files": tellFiles,
+	}
+	if err := helpers[name](); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
@@ -84,7 +75,8 @@ func endIfSilent(s *Supervisor, limit string) {
 	}
 	s.EndIfSilent(within, sync.OnceFunc(func() {
 		go func() {
-			c, err := s.Start(context.Background(), Spec{Name: "late", Argv: []string{"sleep", "3600"}, Env: childEnv()})
+			c, err := s.Start(context.Background(),
+				Spec{Name: "late", Argv: []string{"sleep", "3600"}, Env: childEnv()})
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return
@@ -108,32 +100,26 @@ func holdPipe(s *Supervisor) error {
 
 // standIn is a daemon: it starts one child that runs its argument as a shell script, prints its
 // identity, and waits for the command that says how to end.
-func standIn() int {
+func standIn() error {
 	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	s.AdoptOrphans()
 	if path := os.Getenv(ownVariable); path != "" {
 		dir, err := files.MakeOwnedDir(path)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 		s.OwnPath(dir.Owned())
 	}
 	endIfSilent(s, os.Getenv(silenceVariable))
-	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	c, err := s.Start(context.Background(), shell(os.Args[1]))
+	if err == nil && os.Getenv(holdVariable) != "" {
+		err = holdPipe(s)
 	}
-	if os.Getenv(holdVariable) != "" {
-		if err := holdPipe(s); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if err != nil {
+		return err
 	}
 	fmt.Printf("%s %d\n", s.markPrefix, c.PID())
 	word, _ := io.ReadAll(os.Stdin)
@@ -144,12 +130,9 @@ func standIn() int {
 		go panic("as a bug would")
 		select {}
 	case "close":
-		if err := s.Close(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+		return s.Close(context.Background())
 	}
-	return 0
+	return nil
 }
 
 // blob returns the text that the helper of that name prints to one of its streams.
@@ -160,19 +143,16 @@ func blob(stream, size int) []byte {
 	return out
 }
 
-func writeBlobs() int {
+func writeBlobs() error {
 	size, _ := strconv.Atoi(os.Args[1])
-	done := make(chan error, 2)
+	var writes errgroup.Group
 	for i, file := range []*os.File{os.Stdout, os.Stderr} {
-		go func() {
+		writes.Go(func() error {
 			_, err := file.Write(blob(i, size))
-			done <- err
-		}()
+			return err
+		})
 	}
-	if first, second := <-done, <-done; first != nil || second != nil {
-		return 1
-	}
-	return 0
+	return writes.Wait()
 }
 
 // childEnv returns an environment for children: that of the tests, without the variable that makes
@@ -185,7 +165,8 @@ func childEnv(more ...string) []string {
 
 // helper returns a Spec that runs a helper of this binary.
 func helper(name string, args ...string) Spec {
-	return Spec{Name: name, Argv: append([]string{"/proc/self/exe"}, args...), Env: childEnv(helperVariable + "=" + name)}
+	return Spec{Name: name, Argv: append([]string{"/proc/self/exe"}, args...),
+		Env: childEnv(helperVariable + "=" + name)}
 }
 
 // shell returns a Spec that runs a script.
@@ -252,9 +233,15 @@ func until(t testing.TB, what string, condition func() (ok bool, saw any)) {
 }
 
 // nap returns an argument for sleep that no other process has and by which sleeping processes are
-// found.
-func nap() string {
-	return fmt.Sprintf("3600.%d%09d", os.Getpid(), rand.IntN(1e9))
+// found. Those that are left at the end of a test that has failed are killed.
+func nap(t testing.TB) string {
+	arg := fmt.Sprintf("3600.%d%09d", os.Getpid(), rand.IntN(1e9))
+	t.Cleanup(func() {
+		for _, p := range naps(t, arg) {
+			_ = signalProcess(p, unix.SIGKILL)
+		}
+	})
+	return arg
 }
 
 // naps returns the live processes that have arg in their command line, as a whole argument or in a
@@ -309,13 +296,4 @@ func guards(t testing.TB, mark string) []int {
 		}
 	}
 	return pids
-}
-
-// killNaps kills the sleeping processes at the end of a test that has failed.
-func killNaps(t testing.TB, arg string) {
-	t.Cleanup(func() {
-		for _, p := range naps(t, arg) {
-			_ = signalProcess(p, unix.SIGKILL)
-		}
-	})
 }

@@ -11,7 +11,8 @@ import (
 const (
 	groupsV2 = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_0\n"
 	mountsV2 = "24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n" +
-		"35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+		"35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 " +
+		"rw,nsdelegate,memory_recursiveprot\n"
 	eventsV2 = "low 0\nhigh 0\nmax 112\noom 3\noom_kill %d\noom_group_kill 0\n"
 
 	groupsV1 = "9:name=systemd:/\n8:pids:/\n4:memory:/slurm/uid_1000/job_17/step_0/task_0\n3:cpuset:/\n0::/\n"
@@ -70,14 +71,16 @@ func TestOOMCounts(t *testing.T) {
 	}{
 		{
 			name: "version 2, the task's own", before: v2, killed: true, kills: 1, limit: 64 << 30, cgroup: taskV2,
-			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5), jobV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
+			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5), jobV2 +
+				"memory.events": fmt.Sprintf(eventsV2, 6)},
 		},
 		{
 			name: "version 2, and the child ended by itself", before: v2, kills: 2, limit: 64 << 30, cgroup: taskV2,
 			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
 		},
 		{
-			name: "version 2, a container's own cgroup in the job's", before: v2, killed: true, kills: 1, limit: 64 << 30, cgroup: jobV2,
+			name: "version 2, a container's own cgroup in the job's", before: v2, killed: true,
+			kills: 1, limit: 64 << 30, cgroup: jobV2,
 			then: map[string]string{jobV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
 		},
 		{
@@ -93,9 +96,11 @@ func TestOOMCounts(t *testing.T) {
 			then: map[string]string{taskV2 + "memory.events": "oom_kill many\n"},
 		},
 		{
-			name: "a part of the hierarchy that is mounted in a container", killed: true, kills: 1, limit: 1 << 20, cgroup: "sys/fs/cgroup/step/",
+			name: "a part of the hierarchy that is mounted in a container", killed: true, kills: 1,
+			limit: 1 << 20, cgroup: "sys/fs/cgroup/step/",
 			before: map[string]string{
-				"proc/self/cgroup": "0::/box/7/step\n", "proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
+				"proc/self/cgroup":                 "0::/box/7/step\n",
+				"proc/self/mountinfo":              "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
 				"sys/fs/cgroup/step/memory.events": "oom_kill 0\n", "sys/fs/cgroup/step/memory.max": "1048576\n",
 			},
 			then: map[string]string{"sys/fs/cgroup/step/memory.events": "oom_kill 1\n"},
@@ -107,10 +112,12 @@ func TestOOMCounts(t *testing.T) {
 		{
 			name: "a part of the hierarchy that is another's", nowhere: true,
 			before: map[string]string{
-				"proc/self/cgroup": "0::/job_17/step\n", "proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
+				"proc/self/cgroup":    "0::/job_17/step\n",
+				"proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
 			},
 		},
-		{name: "no cgroups", nowhere: true, before: map[string]string{"proc/self/cgroup": "", "proc/self/mountinfo": ""}},
+		{name: "no cgroups", nowhere: true, before: map[string]string{"proc/self/cgroup": "",
+			"proc/self/mountinfo": ""}},
 		{name: "no /proc", nowhere: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

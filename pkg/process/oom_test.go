@@ -19,7 +19,7 @@ func TestOOMOfAChild(t *testing.T) {
 		{"killed", "kill -KILL $$", false, 1},
 		{"failed", "exit 1", false, 1},
 		{"well", "exit 0", false, 0},
-		{"asked to end", "exec sleep " + nap(), true, 0},
+		{"asked to end", "exec sleep " + nap(t), true, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cgroup := Cgroup{Levels: []string{t.TempDir()}, CounterFile: "memory.events"}

@@ -13,9 +13,9 @@ import (
 // and its limit ends with a daemon that closes.
 func TestOrphansEnd(t *testing.T) {
 	takesSeconds(t)
-	arg := nap()
-	killNaps(t, arg)
-	d := newDaemon(t, fmt.Sprintf(`env -i prlimit --locks=unlimited setsid sh -c '(sleep %s & setsid sleep %[1]s &)'; exec sleep %s`, arg, nap()))
+	arg := nap(t)
+	d := newDaemon(t, fmt.Sprintf(`env -i prlimit --locks=unlimited setsid sh -c '(sleep %s & setsid sleep %[1]s &)'
+exec sleep %s`, arg, nap(t)))
 	sleepers(t, arg, 2)
 	until(t, "adopted orphans", func() (bool, any) {
 		found := naps(t, arg)
@@ -33,7 +33,7 @@ func TestOrphansEnd(t *testing.T) {
 // the exits of its own children stay known.
 func TestOrphansAreReaped(t *testing.T) {
 	takesSeconds(t)
-	d := newDaemon(t, fmt.Sprintf(`for i in 1 2 3; do (env -i setsid sleep 0.1 &); done; exec sleep %s`, nap()))
+	d := newDaemon(t, fmt.Sprintf(`for i in 1 2 3; do (env -i setsid sleep 0.1 &); done; exec sleep %s`, nap(t)))
 	seen := 0
 	until(t, "end of all orphans", func() (bool, any) {
 		all, err := newProcScanner(0).scanProcesses()

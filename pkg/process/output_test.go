@@ -43,22 +43,6 @@ func (b *buffer) text() string {
 	return b.all.String()
 }
 
-func TestOutputPassesUnchanged(t *testing.T) {
-	const size = 10 << 20
-	s := newSupervisor(t)
-	stdout, stderr := &buffer{}, &buffer{}
-	spec := helper("blob", strconv.Itoa(size))
-	spec.Stdout, spec.Stderr = stdout, stderr
-	if exit := finished(t, start(t, s, spec)); exit.ShellStatus() != 0 || exit.Err != nil {
-		t.Fatalf("%#v", exit)
-	}
-	for i, got := range []*buffer{stdout, stderr} {
-		if !bytes.Equal(got.all.Bytes(), blob(i, size)) {
-			t.Errorf("stream %d: %d bytes, not those that were written (%d)", i, got.all.Len(), size)
-		}
-	}
-}
-
 func TestOutputThroughAFile(t *testing.T) {
 	s := newSupervisor(t)
 	for _, nonblocking := range []bool{false, true} {
@@ -100,7 +84,7 @@ func TestOutputThroughAFile(t *testing.T) {
 func TestOutputPassesAtOnce(t *testing.T) {
 	s := newSupervisor(t)
 	stdout := &buffer{}
-	spec := shell("printf 'password: '; exec sleep " + nap())
+	spec := shell("printf 'password: '; exec sleep " + nap(t))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
 	until(t, "prompt", func() (bool, any) { return stdout.text() == "password: ", stdout.text() })
@@ -160,7 +144,8 @@ func TestLastLines(t *testing.T) {
 		{"none", "exit 1", 0, nil},
 		{"in order", "echo 1; echo 2; echo 3", 0, []string{"1", "2", "3"}},
 		{"the last ones", "seq 100", 3, []string{"98", "99", "100"}},
-		{"as many as there are by default", "seq 21", 0, strings.Fields("2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21")},
+		{"as many as there are by default", "seq 21", 0,
+			strings.Fields("2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21")},
 		{"none wanted", "seq 21", -1, nil},
 		{"without an end", "printf '1\\n2'", 0, []string{"1", "2"}},
 		{"without an end, in place of the oldest", "printf '1\\n2\\n3'", 2, []string{"2", "3"}},
@@ -201,7 +186,8 @@ func TestLogKeepsLongLines(t *testing.T) {
 				t.Error("a Write was not of whole lines")
 			}
 			pieces := (size + maxLineLength - 1) / maxLineLength
-			if strings.Count(got, "\n") != pieces+1 || strings.ReplaceAll(got, continuedMark+"\n", "") != strings.Repeat("x", size)+"\nend\n" {
+			if strings.Count(got, "\n") != pieces+1 ||
+				strings.ReplaceAll(got, continuedMark+"\n", "") != strings.Repeat("x", size)+"\nend\n" {
 				t.Errorf("the log has %d bytes in %d lines, want %d bytes", len(got), strings.Count(got, "\n"), size+5)
 			}
 		})
@@ -213,17 +199,18 @@ func TestLogKeepsLongLines(t *testing.T) {
 func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	s := newSupervisor(t)
 	s.timeouts.outputDrain = 2 * ceiling
-	arg := nap()
-	killNaps(t, arg)
+	arg := nap(t)
 	later := t.TempDir() + "/later"
 	stdout := &buffer{}
-	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep %s) & echo last words; exit 3", later, arg))
+	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep "+
+		"%s) & echo last words; exit 3", later, arg))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
 	if !ctxutil.AwaitDoneFor(c.Ended(), ceiling) {
 		t.Fatalf("it has not ended after %v", ceiling)
 	}
-	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Requested || !slices.Equal(lines, []string{"last words"}) {
+	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Requested ||
+		!slices.Equal(lines, []string{"last words"}) {
 		t.Errorf("%#v, last lines %q; want code 3 and its last words", exit, lines)
 	}
 	if ctxutil.AwaitDoneFor(c.Done(), 0) {
@@ -256,12 +243,12 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 			}
 			defer stdin.Close()
 			defer word.Close()
-			arg := nap()
-			killNaps(t, arg)
+			arg := nap(t)
 			spec := shell(fmt.Sprintf("sleep %s & echo first; read word; echo last words; exit 3", arg))
 			spec.Stdin, spec.Stdout = stdin, stdout
 			c := start(t, s, spec)
-			until(t, "first line, that is not taken", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
+			until(t, "first line, that is not taken",
+				func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
 			fmt.Fprintln(word)
 			if !ctxutil.AwaitDoneFor(c.Ended(), ceiling) {
 				t.Fatalf("it has not ended after %v", ceiling)
@@ -284,10 +271,10 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 func TestGrandchildMayPrintAfterDone(t *testing.T) {
 	s := newSupervisor(t)
 	s.timeouts.outputDrain = 10 * time.Millisecond
-	arg := nap()
-	killNaps(t, arg)
+	arg := nap(t)
 	file := t.TempDir() + "/printed"
-	c := start(t, s, shell(fmt.Sprintf("(until [ -e %[1]s.go ]; do sleep 0.01; done; echo x && echo y && echo ok >%[1]s; exec sleep %[2]s) & exit 3", file, arg)))
+	c := start(t, s, shell(fmt.Sprintf("(until [ -e %[1]s.go ]; do sleep 0.01; done; echo x && "+
+		"echo y && echo ok >%[1]s; exec sleep %[2]s) & exit 3", file, arg)))
 	finished(t, c)
 	if err := os.WriteFile(file+".go", nil, 0o644); err != nil {
 		t.Fatal(err)

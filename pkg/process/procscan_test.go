@@ -21,47 +21,41 @@ import (
 )
 
 // serveMount mounts its first argument at its second, as a file system that can be made to hang.
-func serveMount() int {
-	if err := hostile.Serve(os.Args[1], os.Args[2], hostile.Knobs{}, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+func serveMount() error {
+	return hostile.Serve(os.Args[1], os.Args[2], hostile.Knobs{}, os.Stdin, os.Stdout)
 }
 
 // lockMemory is a process that, on request, waits for its first argument, a file that does not
 // answer, in the two ways that together block all access to its memory: one thread reads mapped
 // data, another requests a new mapping.
-func lockMemory() int {
+func lockMemory() error {
 	file, err := os.Open(os.Args[1])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	mapped, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot map the file:", err)
-		return 1
+		return fmt.Errorf("cannot map the file: %v", err)
 	}
 	file.Close()
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	fmt.Println("ready")
 	_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
 	go func() { _, _ = memory.ReadAt(make([]byte, 1), int64(uintptr(unsafe.Pointer(&mapped[0])))) }()
 	go func() {
 		for {
-			if more, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err == nil {
+			const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+			if more, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, flags); err == nil {
 				_ = unix.Munmap(more)
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	return 0
+	return nil
 }
 
 // company is a helper process that runs until the end of the test.
@@ -140,8 +134,7 @@ func TestLooksThatHang(t *testing.T) {
 	s := newSupervisor(t)
 	mount, at := mountOf(t, make([]byte, 1<<20))
 	s.scanner.maxHung = 2
-	arg := nap()
-	killNaps(t, arg)
+	arg := nap(t)
 	c := start(t, s, shell("exec sleep "+arg)) // began before the others: they may belong to it
 	var locked []company
 	for range 3 {
@@ -170,7 +163,8 @@ func TestLooksThatHang(t *testing.T) {
 	if err := marked.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := newFamilySweep(c.currentCriteria(), s.scanner).scanAndSignal(unix.SIGKILL); err != nil || len(left) != 2 {
+	left, err := newFamilySweep(c.currentCriteria(), s.scanner).scanAndSignal(unix.SIGKILL)
+	if err != nil || len(left) != 2 {
 		t.Errorf("%v (%v), want the child and who bears its mark", left, err)
 	}
 	_ = marked.Process.Kill()
@@ -180,7 +174,7 @@ func TestLooksThatHang(t *testing.T) {
 // TestElders verifies that a process is inspected if it has the PID of an earlier one that is known
 // to be too old.
 func TestElders(t *testing.T) {
-	cmd := exec.Command("sleep", nap())
+	cmd := exec.Command("sleep", nap(t))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,28 +211,13 @@ func TestElders(t *testing.T) {
 	}
 }
 
+// TestReadSelf verifies that a /proc of another PID namespace is refused.
 func TestReadSelf(t *testing.T) {
-	for _, tc := range []struct {
-		name, number, want string
-	}{
-		{"its own", "", ""},
-		{"of another namespace", "12345678", "12345678, but it is process "},
-		{"none", "-", "no such file"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			link := "/proc/self"
-			if tc.number != "" {
-				link = filepath.Join(t.TempDir(), "self")
-			}
-			if strings.Trim(tc.number, "-") != "" {
-				if err := os.Symlink(tc.number, link); err != nil {
-					t.Fatal(err)
-				}
-			}
-			self, err := verifySelf(link, os.Getpid())
-			if tc.want == "" && (err != nil || self.pid != os.Getpid()) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-				t.Errorf("got %v, %v, want %q", self, err, tc.want)
-			}
-		})
+	link := filepath.Join(t.TempDir(), "self")
+	if err := os.Symlink("12345678", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := verifySelf(link, os.Getpid()); err == nil || !strings.Contains(err.Error(), "12345678") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -38,7 +38,8 @@ func TestStartErrors(t *testing.T) {
 	write(t, dir+"/lost", "#!/no/such/interpreter -x\n", 0o755)
 	write(t, dir+"/noline", "exit 0\n", 0o755)
 	write(t, dir+"/empty", "", 0o755)
-	write(t, dir+"/foreign", "\x7fELF\x02\x01\x01"+strings.Repeat("\x00", 9)+"\x02\x00\x15\x00"+strings.Repeat("\x00", 200), 0o755)
+	zeros := func(count int) string { return strings.Repeat("\x00", count) }
+	write(t, dir+"/foreign", "\x7fELF\x02\x01\x01"+zeros(9)+"\x02\x00\x15\x00"+zeros(200), 0o755)
 	write(t, dir+"/a/tool", "no", 0o644)
 	write(t, dir+"/b/tool", "#!/bin/sh\nexit 0\n", 0o755)
 	write(t, dir+"/c/dir/file", "", 0o644)
@@ -72,7 +73,8 @@ func TestStartErrors(t *testing.T) {
 		{"a directory in PATH", []string{"dir"}, "", dir + "/c", ErrNotExecutable, dir + "/c/dir"},
 		{"not allowed", []string{dir + "/plain"}, "", "", ErrNotExecutable, "chmod +x " + dir + "/plain"},
 		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", ErrNotExecutable, dir + "/a/tool"},
-		{"Windows line ends", []string{dir + "/windows"}, "", "", ErrNotExecutable, `sed -i 's/\r$//' ` + dir + "/windows"},
+		{"Windows line ends", []string{dir + "/windows"}, "", "", ErrNotExecutable,
+			`sed -i 's/\r$//' ` + dir + "/windows"},
 		{"no interpreter", []string{dir + "/lost"}, "", "", ErrNotExecutable, "/no/such/interpreter"},
 		{"no first line", []string{dir + "/noline"}, "", "", ErrNotExecutable, "#!"},
 		{"empty", []string{dir + "/empty"}, "", "", ErrNotExecutable, dir + "/empty"},
@@ -84,7 +86,8 @@ func TestStartErrors(t *testing.T) {
 		{"a zero byte", []string{"/bin/echo", "a\x00b"}, "", "", nil, "zero byte"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, err := s.Start(t.Context(), Spec{Name: "driver", Argv: tc.argv, Dir: tc.dir, Env: []string{"PATH=" + tc.path}})
+			c, err := s.Start(t.Context(), Spec{Name: "driver", Argv: tc.argv, Dir: tc.dir,
+				Env: []string{"PATH=" + tc.path}})
 			if tc.says == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -124,8 +127,7 @@ func TestStartThatHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	arg := nap()
-	killNaps(t, arg)
+	arg := nap(t)
 	if _, err := s.Start(ctx, Spec{Name: "driver", Argv: []string{"/slow", arg}}); err == nil {
 		t.Fatal("it started")
 	}
@@ -141,8 +143,7 @@ func TestStartThatHangs(t *testing.T) {
 func TestStartThatIsGivenUp(t *testing.T) {
 	s := newSupervisor(t)
 	for i := range 20 {
-		arg := nap()
-		killNaps(t, arg)
+		arg := nap(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
 		c, err := s.Start(ctx, shell("sleep "+arg))
 		cancel()
@@ -154,16 +155,14 @@ func TestStartThatIsGivenUp(t *testing.T) {
 }
 
 // giveUp is a daemon that, on request, abandons the start of its first argument and continues.
-func giveUp() int {
+func giveUp() error {
 	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	c, err := s.Start(context.Background(), shell("exit 0")) // so that no start waits for the guard
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	<-c.Done()
 	fmt.Println("ready")
@@ -171,11 +170,11 @@ func giveUp() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := s.Start(ctx, Spec{Name: "script", Argv: os.Args[1:], Env: childEnv()}); err == nil {
-		return 1
+		return errors.New("it started")
 	}
 	runtime.GC() // stops all threads of Go for a moment
 	fmt.Println("lives")
-	return 0
+	return nil
 }
 
 // TestInterpreterThatHangs verifies that the wait for an interpreter on a file system that hangs

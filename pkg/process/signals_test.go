@@ -20,7 +20,8 @@ func TestSignalNumber(t *testing.T) {
 
 func TestSignalName(t *testing.T) {
 	for sig, want := range map[syscall.Signal]string{
-		1: "SIGHUP", 9: "SIGKILL", 15: "SIGTERM", 31: "SIGSYS", 33: "signal 33", 34: "SIGRTMIN", 40: "SIGRTMIN+6", 64: "SIGRTMIN+30", 65: "signal 65",
+		1: "SIGHUP", 9: "SIGKILL", 15: "SIGTERM", 31: "SIGSYS", 33: "signal 33", 34: "SIGRTMIN",
+		40: "SIGRTMIN+6", 64: "SIGRTMIN+30", 65: "signal 65",
 	} {
 		if got := SignalName(sig); got != want {
 			t.Errorf("signal %d is %q, want %q", int(sig), got, want)

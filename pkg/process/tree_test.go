@@ -26,7 +26,8 @@ func TestAncestors(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	s := newSupervisor(t)
-	child, err := s.Start(t.Context(), Spec{Name: "tree", Argv: []string{"sh", "-c", "(sleep 1000; :) & wait"}, Env: os.Environ()})
+	child, err := s.Start(t.Context(), Spec{Name: "tree",
+		Argv: []string{"sh", "-c", "(sleep 1000; :) & wait"}, Env: os.Environ()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,8 @@ import (
 func TestFindNodeLauncher(t *testing.T) {
 	const script = "python train.py"
 	for command, want := range map[string]nodeLauncher{
-		"torchrun --nproc-per-node=4 train.py --lr 1":                       {"torchrun", "4", "python train.py --lr 1"},
+		"torchrun --nproc-per-node=4 train.py --lr 1": {"torchrun", "4",
+			"python train.py --lr 1"},
 		"/opt/venv/bin/torchrun --nproc_per_node gpu --standalone train.py": {"torchrun", "gpu", script},
 		"torchrun --nnodes=1 train.py":                                      {"torchrun", "", script},
 		"torchrun --nnodes 1:1 -m pkg.train x":                              {"torchrun", "", "python -m pkg.train x"},
@@ -18,8 +19,11 @@ func TestFindNodeLauncher(t *testing.T) {
 		"torchrun --nnodes=2 --node-rank=0 --master-addr=n0 train.py":       {},
 		"torchrun --nnodes 2 train.py":                                      {},
 		"torchrun --rdzv_endpoint=n0:1 train.py":                            {},
-		"torchrun train.py --nnodes=2":                                      {"torchrun", "", "python train.py --nnodes=2"}, // a flag of the script
-		"python -m torch.distributed.run --nproc-per-node=2 train.py":       {"python -m torch.distributed.run", "2", script},
+		// a flag of the script
+		"torchrun train.py --nnodes=2": {"torchrun", "",
+			"python train.py --nnodes=2"},
+		"python -m torch.distributed.run --nproc-per-node=2 train.py": {"python -m " +
+			"torch.distributed.run", "2", script},
 		"python3.11 -u -X faulthandler -m torch.distributed.launch train.py": {
 			"python3.11 -m torch.distributed.launch", "", script},
 		"python -m torch.distributed.run --node_rank=1 train.py": {},
@@ -52,8 +56,10 @@ func TestCheckCommand(t *testing.T) {
 		ranked bool
 		says   []string
 	}{
-		{true, []string{"cannot run torchrun in each rank", "bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node_rank=$GROUP_RANK", "sh -c"}},
-		{false, []string{"cannot run torchrun as the driver of 4 nodes", "the other nodes would be idle", "bringupd --ranks-per-node=2 -- python train.py --lr 1"}},
+		{true, []string{"cannot run torchrun in each rank",
+			"bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node_rank=$GROUP_RANK", "sh -c"}},
+		{false, []string{"cannot run torchrun as the driver of 4 nodes",
+			"the other nodes would be idle", "bringupd --ranks-per-node=2 -- python train.py --lr 1"}},
 	} {
 		err := CheckCommand(argv, 4, tc.ranked)
 		for _, want := range tc.says {

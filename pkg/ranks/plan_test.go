@@ -18,16 +18,20 @@ func TestHere(t *testing.T) {
 	}{
 		{"a number", LayoutRequest{PerNode: "4"}, NodeSlots{Cores: 8}, 4, ""},
 		{"as many as cores", LayoutRequest{PerNode: "8"}, NodeSlots{Cores: 8}, 8, ""},
-		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9 means 9 ranks: give --oversubscribe"},
+		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0,
+			"it has 8 cores for the job, and --ranks-per-node=9 means 9 ranks: give --oversubscribe"},
 		{"more than cores, allowed", LayoutRequest{PerNode: "9", Oversubscribe: true}, NodeSlots{Cores: 8}, 9, ""},
-		{"more than GPUs", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8, OwnGPUs: true}, 0, "it has 4 GPUs"},
+		{"more than GPUs", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8, OwnGPUs: true},
+			0, "it has 4 GPUs"},
 		{"more than GPUs that are not bound", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8}, 5, ""},
 		{"one a GPU", LayoutRequest{PerNode: PerGPU}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
-		{"one a GPU, and there is none", LayoutRequest{PerNode: PerGPU}, NodeSlots{Cores: 64, OwnGPUs: true}, 0, "it has no GPU"},
+		{"one a GPU, and there is none", LayoutRequest{PerNode: PerGPU},
+			NodeSlots{Cores: 64, OwnGPUs: true}, 0, "it has no GPU"},
 		{"one a NUMA node", LayoutRequest{PerNode: PerNUMA}, NodeSlots{NUMAs: 2, Cores: 64}, 2, ""},
 		{"one a NUMA node, and none is known", LayoutRequest{PerNode: PerNUMA}, NodeSlots{Cores: 2}, 1, ""},
 		{"one a core", LayoutRequest{PerNode: PerCore}, NodeSlots{NUMAs: 2, Cores: 64}, 64, ""},
-		{"one a core beside fewer GPUs", LayoutRequest{PerNode: PerCore}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 0, "--bind without gpu"},
+		{"one a core beside fewer GPUs", LayoutRequest{PerNode: PerCore},
+			NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 0, "--bind without gpu"},
 		{"cores that nobody knows", LayoutRequest{PerNode: "9"}, NodeSlots{}, 9, ""},
 		{"so many in all", LayoutRequest{Total: 100}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
 		{"so many in all, without GPUs", LayoutRequest{Total: 100}, NodeSlots{Cores: 64}, 64, ""},
@@ -58,7 +62,8 @@ func TestCounted(t *testing.T) {
 }
 
 func TestParsePerNode(t *testing.T) {
-	for text, want := range map[string]string{"1": "", "128": "", "gpu": "", "numa": "", "core": "", "0": "give", "-1": "give", "gpus": "give", "": "give", "1.5": "give", "4294967296": "give"} {
+	for text, want := range map[string]string{"1": "", "128": "", "gpu": "", "numa": "", "core": "",
+		"0": "give", "-1": "give", "gpus": "give", "": "give", "1.5": "give", "4294967296": "give"} {
 		if got, err := ValidatePerNode(text); !says(err, want) || err == nil && got != text {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
@@ -80,7 +85,8 @@ func TestMakePlan(t *testing.T) {
 		{"more in all, shared", LayoutRequest{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
 		{"both, and they agree", LayoutRequest{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
 		{"both, and the last node has fewer", LayoutRequest{PerNode: "2", Total: 3}, []int{2, 2}, "0.0 0.1 1.0", ""},
-		{"both, and there is no room", LayoutRequest{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "allows only 4 on 2 nodes"},
+		{"both, and there is no room", LayoutRequest{PerNode: "2", Total: 5, Oversubscribe: true},
+			[]int{2, 2}, "", "allows only 4 on 2 nodes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := MakePlan(tc.wish, tc.slots)

@@ -43,7 +43,9 @@ func named(t *testing.T, dir, name string) string {
 // TestGather uses scripts in place of debuggers: it checks their output and the handling of those
 // that fail, hang, or leave the process stopped.
 func TestGather(t *testing.T) {
-	const python = `[{"thread_name": "MainThread", "os_thread_id": 1, "frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
+	const python = `[{"thread_name": "MainThread", "os_thread_id": 1,
+"frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
+	const ofProcess = `while [ "$1" != -p ]; do shift; done; ` // $2 is the number of the process
 	loads := []Frame{{Func: "load", File: "/t.py", Line: 3}}
 	for _, tc := range []struct {
 		name            string
@@ -54,16 +56,20 @@ func TestGather(t *testing.T) {
 		problem         string
 	}{
 		{"Python", "python3.11", "py-spy", "echo '" + python + "'", "S", loads, ""},
-		{"Python, which runs", "python3.11", "py-spy", `case "$*" in *nonblocking*) exit 1;; esac; echo '` + python + "'", "S", loads, ""},
+		{"Python, which runs", "python3.11", "py-spy",
+			`case "$*" in *nonblocking*) exit 1;; esac; echo '` + python + "'", "S", loads, ""},
 		{"Python without py-spy", "python3.11", "none", "", "S", nil, "py-spy is not installed here"},
-		{"py-spy may not", "python3.11", "py-spy", "echo Permission denied >&2; exit 1", "S", nil, "with py-spy: exit status 1: Permission denied"},
+		{"py-spy may not", "python3.11", "py-spy", "echo Permission denied >&2; exit 1", "S", nil,
+			"with py-spy: exit status 1: Permission denied"},
 		{"py-spy hangs", "python3.11", "py-spy", "sleep 3600", "S", nil, "it took longer than"},
 		{"py-spy prints something else", "python3.11", "py-spy", "echo no", "S", nil, "invalid"},
-		{"a program in C", "app", "gdb", `while [ "$1" != -p ]; do shift; done; echo "Thread 1 (LWP $2):"; echo '#0  take (from=3) at app.c:5'`, "S",
+		{"a program in C", "app", "gdb", ofProcess + `echo "Thread 1 (LWP $2):"; echo '#0  take (from=3) at app.c:5'`, "S",
 			[]Frame{{Func: "take", File: "app.c", Line: 5}}, ""},
 		{"no gdb", "app", "none", "", "S", nil, "gdb is not installed here"},
-		{"gdb is killed, and leaves it stopped", "app", "gdb", `while [ "$1" != -p ]; do shift; done; kill -STOP $2; sleep 3600`, "S", nil, "it took longer than"},
-		{"no debugger gets at it", "app", "gdb", "exit 7", "D", nil, "a debugger cannot attach to a process in this state"},
+		{"gdb is killed, and leaves it stopped", "app", "gdb", ofProcess + "kill -STOP $2; sleep 3600", "S", nil,
+			"it took longer than"},
+		{"no debugger gets at it", "app", "gdb", "exit 7", "D", nil,
+			"a debugger cannot attach to a process in this state"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -28,49 +28,55 @@ func TestHangDetector(t *testing.T) {
 		after time.Duration
 		idle  bool
 	}
+	// Functions of the time since the start: the processor time that the only rank has used, and the
+	// bytes that it has printed.
+	used := func(percent float64) func(time.Duration) time.Duration {
+		return func(at time.Duration) time.Duration { return time.Duration(float64(at) * percent / 100) }
+	}
+	prints := func(at time.Duration) int64 { return int64(at) }
+	changes := func(seconds ...int) (all []event) {
+		for i, second := range seconds {
+			all = append(all, event{time.Duration(second) * time.Second, i%2 == 0})
+		}
+		return all
+	}
 	for _, tc := range []struct {
 		name    string
-		timeout time.Duration
-		// By the only rank; negative: /proc cannot be read.
-		used    func(at time.Duration) time.Duration
+		used    func(at time.Duration) time.Duration // negative: /proc cannot be read
 		printed func(at time.Duration) int64
 		steps   func(at time.Duration) int64
 		want    []event // within ten minutes
 	}{
-		{"works", time.Minute, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
-		{"does nothing from the beginning", time.Minute, nil, nil, nil, []event{{65 * time.Second, true}}},
-		{"spins", time.Minute, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
-		{"prints again after five minutes", time.Minute, nil, func(at time.Duration) int64 { return min(1, int64(at/(5*time.Minute))) }, nil,
-			[]event{{65 * time.Second, true}, {5 * time.Minute, false}, {6 * time.Minute, true}}},
-		{"a short timeout", 20 * time.Second, nil, nil, nil, []event{{22 * time.Second, true}}},
-		{"spins before its first step, and prints", time.Minute, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) }, nil, nil},
-		{"spins after steps, and prints", time.Minute, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) },
-			func(at time.Duration) int64 { return int64(min(at, 3*time.Minute) / (10 * time.Second)) }, []event{{4 * time.Minute, true}}},
-		{"steps that take longer than the timeout", time.Minute, func(at time.Duration) time.Duration { return at }, nil, func(at time.Duration) int64 { return int64(at / (90 * time.Second)) }, nil},
-		{"a phase as long as the one before is not idle", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
-		{"a phase of more than twice the time is", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180), []event{{360 * time.Second, true}}},
-		{"steps begin again after a long wait", time.Minute, nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), []event{{80 * time.Second, true}, {150 * time.Second, false}}},
-		{"its first step comes late", time.Minute, nil, nil, stepsAt(150),
-			[]event{{65 * time.Second, true}, {150 * time.Second, false}, {440 * time.Second, true}}},
-		{"after the second step, its startup no longer counts", time.Minute, nil, nil, stepsAt(50, 52),
-			[]event{{115 * time.Second, true}}},
-		{"a heartbeat's half percent", time.Minute, func(at time.Duration) time.Duration { return at / 200 }, nil, nil,
-			[]event{{65 * time.Second, true}}},
-		{"three percent are work", time.Minute, func(at time.Duration) time.Duration { return at * 3 / 100 }, nil, nil, nil},
-		{"one of its processes ends", time.Minute, func(at time.Duration) time.Duration {
+		{"works", used(100), nil, nil, nil},
+		{"does nothing from the beginning", nil, nil, nil, changes(65)},
+		{"prints again after five minutes", nil, stepsAt(300), nil, changes(65, 300, 360)},
+		{"a short timeout", nil, nil, nil, changes(22)},
+		{"spins before its first step, and prints", used(100), prints, nil, nil},
+		{"spins after steps, and prints", used(100), prints,
+			func(at time.Duration) int64 { return int64(min(at, 3*time.Minute) / (10 * time.Second)) }, changes(240)},
+		{"steps that take longer than the timeout", used(100), nil,
+			func(at time.Duration) int64 { return int64(at / (90 * time.Second)) }, nil},
+		{"a phase as long as the one before is not idle", nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
+		{"a phase of more than twice the time is", nil, nil, stepsAt(10, 20, 70, 80, 170, 180), changes(360)},
+		{"steps begin again after a long wait", nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), changes(80, 150)},
+		{"its first step comes late", nil, nil, stepsAt(150), changes(65, 150, 440)},
+		{"after the second step, its startup no longer counts", nil, nil, stepsAt(50, 52), changes(115)},
+		{"a heartbeat's half percent", used(0.5), nil, nil, changes(65)},
+		{"three percent are work", used(3), nil, nil, nil},
+		{"one of its processes ends", func(at time.Duration) time.Duration {
 			if at < 5*time.Minute {
 				return time.Hour
 			}
 			return 0
-		}, nil, nil, []event{{65 * time.Second, true}, {305 * time.Second, false}, {365 * time.Second, true}}},
-		{"nothing can be seen", time.Minute, func(time.Duration) time.Duration { return -1 }, nil, nil, nil},
+		}, nil, nil, changes(65, 305, 365)},
+		{"nothing can be seen", used(-100), nil, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				var got []event
 				v := HangDetector{
-					Timeout: tc.timeout,
+					Timeout: time.Minute,
 					RunningRanks: func() []RankProcess {
 						rank := RankProcess{Rank: 3, PID: 7}
 						if tc.printed != nil {
@@ -95,6 +101,9 @@ func TestHangDetector(t *testing.T) {
 						}
 						return map[int]time.Duration{7: used}, nil
 					},
+				}
+				if tc.name == "a short timeout" {
+					v.Timeout = 20 * time.Second
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()

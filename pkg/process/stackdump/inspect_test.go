@@ -3,9 +3,11 @@ package stackdump
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +63,8 @@ int main(int argc, char **argv) {
 	int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
 	socklen_t length = sizeof at;
 	char byte;
-	if (bind(server, (void *)&at, sizeof at) || listen(server, 1) || getsockname(server, (void *)&at, &length)) return 1;
+	if (bind(server, (void *)&at, sizeof at) || listen(server, 1)) return 1;
+	if (getsockname(server, (void *)&at, &length)) return 1;
 	if (argc > 1) { connect(client, (void *)&at, sizeof at); recv(client, &byte, 1, 0); }
 	accept(server, 0, 0);
 	return 2;
@@ -69,34 +72,30 @@ int main(int argc, char **argv) {
 
 // TestLook verifies that real processes are inspected correctly.
 func TestLook(t *testing.T) {
+	run := func(argv ...string) func(*testing.T) int { return func(t *testing.T) int { return begin(t, argv...) } }
+	build := func(source string, args ...string) func(*testing.T) int {
+		return func(t *testing.T) int { return begin(t, append([]string{compiled(t, source)}, args...)...) }
+	}
 	for _, tc := range []struct {
-		name  string
-		start func(t *testing.T) int
-		want  Process // without the fields that differ between processes
-		on    string  // contained in On
+		name            string
+		start           func(t *testing.T) int
+		state, call, on string // call may be empty; on is a part of it
 	}{
-		{"asleep", func(t *testing.T) int { return begin(t, "sleep", "3600") }, Process{State: "S", Call: "clock_nanosleep"}, ""},
-		{"reads a pipe", func(t *testing.T) int { return begin(t, "cat") }, Process{State: "S", Call: "read"}, "a pipe"},
-		{"waits for a child", func(t *testing.T) int { return begin(t, "sh", "-c", "sleep 3600; :") }, Process{State: "S", Call: "wait4"}, ""},
-		{"spins", func(t *testing.T) int { return begin(t, "sh", "-c", "while :; do :; done") }, Process{State: "R"}, ""},
-		{"stopped", func(t *testing.T) int {
-			pid := begin(t, "sleep", "3600")
-			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			return pid
-		}, Process{State: "T"}, ""},
-		{"in D state", func(t *testing.T) int { return begin(t, compiled(t, waitsInVfork)) }, Process{State: "D", Call: "vfork"}, ""},
-		{"accepts", func(t *testing.T) int { return begin(t, compiled(t, listens)) }, Process{State: "S", Call: "accept"}, "connections to 127.0.0.1:"},
-		{"hears nothing of its peer", func(t *testing.T) int { return begin(t, compiled(t, listens), "connect") },
-			Process{State: "S", Call: "recvfrom"}, "127.0.0.1:"},
+		{"asleep", run("sleep", "3600"), "S", "clock_nanosleep", ""},
+		{"reads a pipe", run("cat"), "S", "read", "a pipe"},
+		{"waits for a child", run("sh", "-c", "sleep 3600; :"), "S", "wait4", ""},
+		{"spins", run("sh", "-c", "while :; do :; done"), "R", "", ""},
+		{"stopped", run("sh", "-c", "kill -STOP $$; exit"), "T", "", ""},
+		{"in D state", build(waitsInVfork), "D", "vfork", ""},
+		{"accepts", build(listens), "S", "accept", "connections to 127.0.0.1:"},
+		{"hears nothing of its peer", build(listens, "connect"), "S", "recvfrom", "127.0.0.1:"},
 		{"opens a pipe that nobody writes", func(t *testing.T) int {
 			path := filepath.Join(t.TempDir(), "pipe")
 			if err := unix.Mkfifo(path, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return begin(t, "cat", path)
-		}, Process{State: "S", Call: "openat"}, ""},
+		}, "S", "openat", ""},
 		{"waits for a lock", func(t *testing.T) int {
 			path := filepath.Join(t.TempDir(), "lock")
 			file, err := os.Create(path)
@@ -108,45 +107,54 @@ func TestLook(t *testing.T) {
 				t.Fatal(err)
 			}
 			return begin(t, "flock", path, "true")
-		}, Process{State: "S", Call: "flock"}, "/lock"},
+		}, "S", "flock", "/lock"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pid := tc.start(t)
 			for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
 				got := procRoot("/proc").inspectProcess(t.Context(), pid, nil)
-				if got.PID == pid && got.State == tc.want.State && (got.Call == tc.want.Call || tc.want.Call == "") && strings.Contains(got.On, tc.on) {
+				if got.PID == pid && got.State == tc.state && (got.Call == tc.call || tc.call == "") &&
+					strings.Contains(got.On, tc.on) {
 					return
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("it is seen as %+v, want %+v on %q", got, tc.want, tc.on)
+					t.Fatalf("it is seen as %+v, want %s in %q on %q", got, tc.state, tc.call, tc.on)
 				}
 			}
 		})
 	}
 }
 
+// fakeTask writes files of the only thread of process 7 below a new root.
+func fakeTask(t *testing.T, files map[string]string) procRoot {
+	t.Helper()
+	dir := t.TempDir()
+	task := filepath.Join(dir, "7", "task", "7")
+	err := os.MkdirAll(task, 0o700)
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(task, name), []byte(text), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return procRoot(dir)
+}
+
 // TestLookHangs verifies that a file in /proc that hangs, as may happen if the process's file
 // system hangs, is abandoned.
 func TestLookHangs(t *testing.T) {
-	dir := t.TempDir()
-	task := filepath.Join(dir, "7", "task", "7")
-	if err := os.MkdirAll(task, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	root := fakeTask(t, map[string]string{"stat": "7 (python3) D 1 7 7"})
 	var hung []string
 	for _, name := range []string{"syscall", "wchan"} {
-		path := filepath.Join(task, name)
+		path := filepath.Join(string(root), "7", "task", "7", name)
 		if err := unix.Mkfifo(path, 0o600); err != nil { // opening it waits for a writer
 			t.Fatal(err)
 		}
 		hung = append(hung, path)
 	}
-	if err := os.WriteFile(filepath.Join(task, "stat"), []byte("7 (python3) D 1 7 7"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	got := procRoot(dir).inspectProcess(ctx, 7, nil)
+	got := root.inspectProcess(ctx, 7, nil)
 	if got.State != "D" || got.Name != "python3" || !strings.Contains(got.Problem, "hangs") {
 		t.Errorf("it is seen as %+v", got)
 	}
@@ -161,21 +169,20 @@ func TestLookHangs(t *testing.T) {
 
 func TestFindSocket(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "net"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	const rest = " 00000000:00000000 00:00000000 00000000     0        0 "
+	const any6 = "00000000000000000000000000000000"
 	for name, text := range map[string]string{
-		"tcp": `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:7529 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0000000000000000 100 0 0 10 0
-   1: 0100007F:7529 0300000A:C350 01 00000000:00000000 00:00000000 00000000     0        0 12 1 0000000000000000 20 4 30 10 -1
-   2: 0100007F:C352 0300000A:7529 02 00000001:00000000 01:00000000 00000000     0        0 13 1 0000000000000000 20 4 30 10 -1
-`,
-		"tcp6": `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1
-   1: 0000000000000000FFFF00000100007F:0016 0000000000000000FFFF00000200000A:C001 01 00000000:00000000 00:00000000 00000000     0        0 15 1
-`,
+		"tcp": "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
+			"   0: 0100007F:7529 00000000:0000 0A" + rest + "11 1\n" +
+			"   1: 0100007F:7529 0300000A:C350 01" + rest + "12 1\n" +
+			"   2: 0100007F:C352 0300000A:7529 02" + rest + "13 1\n",
+		"tcp6": "  sl  local_address remote_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n" +
+			"   0: " + any6 + ":0016 " + any6 + ":0000 0A" + rest + "14 1\n" +
+			"   1: 0000000000000000FFFF00000100007F:0016 0000000000000000FFFF00000200000A:C001 01" + rest + "15 1\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "net", name), []byte(text), 0o600); err != nil {
+		path := filepath.Join(dir, "net", name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,27 +198,22 @@ func TestFindSocket(t *testing.T) {
 
 // TestStuck verifies that a thread that waits uninterruptibly is stuck if it has not run since.
 func TestStuck(t *testing.T) {
-	dir := t.TempDir()
-	task := filepath.Join(dir, "7", "task", "7")
-	write := func(name, text string) {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(task, 0o700), os.WriteFile(filepath.Join(task, name), []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
+	waiting := map[string]string{"stat": "7 (app) D 1 7 7", "schedstat": "100 5 3"}
+	before := fakeTask(t, waiting).waitingThreads(t.Context(), 7)
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  bool
+	}{
+		"it waits":              {waiting, true},
+		"it has run":            {map[string]string{"stat": "7 (app) D 1 7 7", "schedstat": "100 5 4"}, false},
+		"it waits no longer so": {map[string]string{"stat": "7 (app) S 1 7 7", "schedstat": "100 5 3"}, false},
+	} {
+		if p := fakeTask(t, tc.files).inspectProcess(t.Context(), 7, before); p.isStuck != tc.want {
+			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	write("stat", "7 (app) D 1 7 7")
-	write("schedstat", "100 5 3")
-	waiting := procRoot(dir).waitingThreads(t.Context(), 7)
-	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); !p.isStuck || p.State != stateStuck {
-		t.Errorf("it is %+v", p)
-	}
-	write("schedstat", "100 5 4")
-	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); p.isStuck {
-		t.Errorf("it has run: %+v", p)
-	}
-	write("stat", "7 (app) S 1 7 7")
-	if p := procRoot(dir).inspectProcess(t.Context(), 7, waiting); p.isStuck || len(procRoot(dir).waitingThreads(t.Context(), 7)) > 0 {
-		t.Error("it is not stuck")
+	if len(before) != 1 {
+		t.Errorf("%v wait", before)
 	}
 }
 
@@ -228,16 +230,24 @@ func TestNodeLook(t *testing.T) {
 	}
 	want := map[string]func(ChildReport) bool{
 		"rank 0": func(s ChildReport) bool {
-			return s.Process.Name == "cat" && s.Process.Call == "read" && s.Processes == 2 && s.Output.Bytes == 7 && len(s.Waits) == 1
+			return s.Process.Name == "cat" && s.Process.Call == "read" && s.Processes == 2 &&
+				s.Output.Bytes == 7 && len(s.Waits) == 1
 		},
-		"rank 1": func(s ChildReport) bool { return s.Process.Cores > 0.05 && s.Cores > 0.05 && s.Process.PID != s.PID },
+		"rank 1": func(s ChildReport) bool {
+			return s.Process.Cores > 0.05 && s.Cores > 0.05 &&
+				s.Process.PID != s.PID
+		},
 		"rank 2": func(s ChildReport) bool { return s.Process.State == "T" && s.Process.PID != s.PID },
-		"rank 3": func(s ChildReport) bool { return s.Process == nil && strings.Contains(s.Problem, "cannot see process") },
+		"rank 3": func(s ChildReport) bool {
+			return s.Process == nil &&
+				strings.Contains(s.Problem, "cannot see process")
+		},
 		"rank 4": func(s ChildReport) bool { return s.Ended == "exit code 0" && s.Process == nil },
 	}
-	node := NodeInspection{Children: children, Duration: 300 * time.Millisecond, ListWaits: func(context.Context) ([]Wait, error) {
-		return []Wait{{PID: children[0].PID, Kind: "fence", Name: "a"}, {PID: 1, Kind: "get", Name: "b"}}, nil
-	}}
+	node := NodeInspection{Children: children, Duration: 300 * time.Millisecond,
+		ListWaits: func(context.Context) ([]Wait, error) {
+			return []Wait{{Child: "rank 0", Kind: "fence", Name: "a"}, {Child: "rank 9", Kind: "get", Name: "b"}}, nil
+		}}
 	for deadline := time.Now().Add(ceiling); ; {
 		var wrong []ChildReport
 		told := 0
@@ -256,26 +266,36 @@ func TestNodeLook(t *testing.T) {
 }
 
 func TestTelling(t *testing.T) {
-	c := func(pid, parent int, state, call string, cores, still float64) Process {
-		return Process{PID: pid, State: state, Call: call, Cores: cores, parent: parent, isStuck: state == "D" && still > 1}
+	// Each process has a number, its parent's, its state, its call, and the cores that it uses. One in
+	// state D! is stuck.
+	parse := func(text string) (family []Process) {
+		for line := range strings.SplitSeq(text, "; ") {
+			var p Process
+			if _, err := fmt.Sscan(line, &p.PID, &p.parent, &p.State, &p.Call, &p.Cores); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			p.State, p.isStuck = strings.CutSuffix(p.State, "!")
+			p.State = strings.Trim(p.State, "-")
+			family = append(family, p)
+		}
+		return family
 	}
 	for _, tc := range []struct {
-		name   string
-		family []Process
-		want   int
+		name, family string
+		want         int
 	}{
-		{"alone", []Process{c(1, 0, "S", callWait4, 0, 0)}, 1},
-		{"a shell and its program", []Process{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9)}, 2},
-		{"the nearest of many that wait", []Process{c(1, 0, "S", callWait4, 0, 0), c(2, 1, "S", "futex", 0, 9), c(3, 2, "S", "read", 0, 9)}, 2},
-		{"the busiest", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "R", "", 0.7, 0), c(3, 1, "R", "", 0.9, 0)}, 3},
-		{"one that is stuck", []Process{c(1, 0, "R", "", 1, 0), c(2, 1, "D", "fsync", 0, 30)}, 2},
-		{"not one that a disk keeps for a moment", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "D", "read", 0, 0.1)}, 1},
-		{"not a parent that waits in vfork", []Process{c(1, 0, "D", "vfork", 0, 9), c(2, 1, "S", "read", 0, 9)}, 2},
-		{"one that is stopped", []Process{c(1, 0, "S", "futex", 0, 0), c(2, 1, "T", "", 0, 9)}, 2},
-		{"none that has gone", []Process{c(1, 0, "", "", 0, 0), c(2, 1, "S", "read", 0, 0)}, 2},
+		{"alone", "1 0 S wait4 0", 1},
+		{"a shell and its program", "1 0 S wait4 0; 2 1 S futex 0", 2},
+		{"the nearest of many that wait", "1 0 S wait4 0; 2 1 S futex 0; 3 2 S read 0", 2},
+		{"the busiest", "1 0 S futex 0; 2 1 R - 0.7; 3 1 R - 0.9", 3},
+		{"one that is stuck", "1 0 R - 1; 2 1 D! fsync 0", 2},
+		{"not one that a disk keeps for a moment", "1 0 S futex 0; 2 1 D read 0", 1},
+		{"not a parent that waits in vfork", "1 0 D! vfork 0; 2 1 S read 0", 2},
+		{"one that is stopped", "1 0 S futex 0; 2 1 T - 0", 2},
+		{"none that has gone", "1 0 - - 0; 2 1 S read 0", 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := mostSignificant(tc.family); got == nil || got.PID != tc.want {
+			if got := mostSignificant(parse(tc.family)); got == nil || got.PID != tc.want {
 				t.Errorf("it is %+v, want process %d", got, tc.want)
 			}
 		})
@@ -286,20 +306,22 @@ func TestTelling(t *testing.T) {
 }
 
 func TestCores(t *testing.T) {
-	m := func(pid int, start uint64, used, waited time.Duration) process.FamilyMember {
-		return process.FamilyMember{PID: pid, Start: start, CPUTime: used, ReapedCPUTime: waited}
+	type family = []process.FamilyMember
+	m := func(pid int, start uint64, used, waited int) process.FamilyMember {
+		return process.FamilyMember{PID: pid, Start: start, CPUTime: time.Duration(used) * time.Second,
+			ReapedCPUTime: time.Duration(waited) * time.Second}
 	}
 	for _, tc := range []struct {
 		name          string
-		first, second []process.FamilyMember
+		first, second family
 		all           float64
 		each          []float64
 	}{
-		{"works", []process.FamilyMember{m(1, 1, time.Second, 0)}, []process.FamilyMember{m(1, 1, 2*time.Second, 0)}, 0.5, []float64{0.5}},
-		{"a child has ended", []process.FamilyMember{m(1, 1, 0, 0), m(2, 2, 8*time.Second, 0)}, []process.FamilyMember{m(1, 1, 0, 9*time.Second)}, 0.5, []float64{0}},
-		{"a child has begun", []process.FamilyMember{m(1, 1, 0, 0)}, []process.FamilyMember{m(1, 1, 0, 0), m(2, 2, time.Second, 0)}, 0.5, []float64{0, 0.5}},
-		{"another with its number", []process.FamilyMember{m(2, 2, 8*time.Second, 0)}, []process.FamilyMember{m(2, 3, time.Second, 0)}, 0, []float64{0.5}},
-		{"gone", []process.FamilyMember{m(1, 1, time.Second, 0)}, nil, 0, nil},
+		{"works", family{m(1, 1, 1, 0)}, family{m(1, 1, 2, 0)}, 0.5, []float64{0.5}},
+		{"a child has ended", family{m(1, 1, 0, 0), m(2, 2, 8, 0)}, family{m(1, 1, 0, 9)}, 0.5, []float64{0}},
+		{"a child has begun", family{m(1, 1, 0, 0)}, family{m(1, 1, 0, 0), m(2, 2, 1, 0)}, 0.5, []float64{0, 0.5}},
+		{"another with its number", family{m(2, 2, 8, 0)}, family{m(2, 3, 1, 0)}, 0, []float64{0.5}},
+		{"gone", family{m(1, 1, 1, 0)}, nil, 0, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			all, family := coresUsed(tc.first, tc.second, 2*time.Second)
@@ -307,7 +329,7 @@ func TestCores(t *testing.T) {
 			for _, member := range family {
 				each = append(each, member.cores)
 			}
-			if all != tc.all || len(each) != len(tc.each) || len(each) > 0 && each[len(each)-1] != tc.each[len(each)-1] {
+			if all != tc.all || !slices.Equal(each, tc.each) {
 				t.Errorf("%g cores, by process %g; want %g, %g", all, each, tc.all, tc.each)
 			}
 		})
@@ -317,18 +339,12 @@ func TestCores(t *testing.T) {
 // TestCallByWchan verifies that, if Yama hides the number of the system call, the name of the
 // kernel function that waits identifies it.
 func TestCallByWchan(t *testing.T) {
-	for wchan, want := range map[string]string{"futex_do_wait": "futex", "hrtimer_nanosleep": "nanosleep", "anon_pipe_read": "read", "rpc_wait_bit": ""} {
-		dir := t.TempDir()
-		task := filepath.Join(dir, "7", "task", "7")
-		if err := os.MkdirAll(task, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string]string{"stat": "7 (app) S 1 7 7", "wchan": wchan} {
-			if err := os.WriteFile(filepath.Join(task, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := procRoot(dir).inspectProcess(t.Context(), 7, nil); got.Call != want || got.Wchan != wchan || got.Problem == "" {
+	for wchan, want := range map[string]string{
+		"futex_do_wait": "futex", "hrtimer_nanosleep": "nanosleep", "anon_pipe_read": "read", "rpc_wait_bit": "",
+	} {
+		root := fakeTask(t, map[string]string{"stat": "7 (app) S 1 7 7", "wchan": wchan})
+		if got := root.inspectProcess(t.Context(), 7, nil); got.Call != want ||
+			got.Wchan != wchan || got.Problem == "" {
 			t.Errorf("in %s it is seen as %+v, want %q", wchan, got, want)
 		}
 	}

@@ -46,12 +46,14 @@ int main(void) { step(); return 0; }`
 	}{
 		{"Python in a system call", []string{python, program, "load"}, []string{"in read at planted.py:3"}},
 		{"Python in its library", []string{python, program, "join"}, []string{"in Thread.join at planted.py:10"}},
-		{"Python that spins", []string{python, program, "spin"}, []string{"busy at planted.py:5", "busy at planted.py:6"}},
+		{"Python that spins", []string{python, program, "spin"},
+			[]string{"busy at planted.py:5", "busy at planted.py:6"}},
 		{"C", []string{compiled(t, c)}, []string{"in sleep at planted.c:2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("PATH", os.Getenv("BRINGUPD_TEST_PYSPY")+":"+os.Getenv("PATH"))
-			node := NodeInspection{Children: []Child{{Name: "rank 0", PID: begin(t, tc.argv...)}}, ReadStacks: true, Duration: time.Second}
+			node := NodeInspection{Children: []Child{{Name: "rank 0", PID: begin(t, tc.argv...)}},
+				ReadStacks: true, Duration: time.Second}
 			for deadline := time.Now().Add(ceiling); ; {
 				var last ChildReport
 				node.InspectChildren(t.Context(), func(seen ChildReport) { last = seen })
@@ -61,7 +63,8 @@ int main(void) { step(); return 0; }`
 					}
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("it says %q, want one of %q: %+v, %+v", last.describeActivity(), tc.want, last.Process, last.Stack)
+					t.Fatalf("it says %q, want one of %q: %+v, %+v", last.describeActivity(),
+						tc.want, last.Process, last.Stack)
 				}
 			}
 		})

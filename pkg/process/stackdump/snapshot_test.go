@@ -31,14 +31,17 @@ func at(frames ...Frame) func(*ChildReport) {
 
 func called(name string) func(*ChildReport) { return func(s *ChildReport) { s.Child = name } }
 
+const torch = "/v/lib/python3.11/site-packages/torch/distributed/"
+
 var (
-	allReduce = []Frame{{Func: "wrapper", File: "/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", Line: 81}, {Func: "main", File: "/home/me/train.py", Line: 210}}
-	reads     = []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}, {Func: "main", File: "/home/me/train.py", Line: 200}}
+	allReduce = framesOf("wrapper "+torch+"c10d_logger.py:81", "main /home/me/train.py:210")
+	reads     = framesOf("load /home/me/data.py:88", "main /home/me/train.py:200")
 )
 
 // TestUnknownHosts verifies the names of nodes whose host is unknown.
 func TestUnknownHosts(t *testing.T) {
-	seen := []ChildReport{aSeen(5, inCall("read", ""), func(s *ChildReport) { s.Node, s.Host = 1, "" }), {Node: 0, Problem: "cannot see"}}
+	seen := []ChildReport{aSeen(5, inCall("read", ""),
+		func(s *ChildReport) { s.Node, s.Host = 1, "" }), {Node: 0, Problem: "cannot see"}}
 	p := NewRunSnapshot("demo", 3, seen, []UnreachableNode{{Node: 2}})
 	got := []string{p.Reports[0].Host, p.Groups[0].Hosts[0], p.Problems[0], p.Unreachable[0].Host}
 	if want := []string{"node 1", "node 1", "node 0: cannot see", "node 2"}; !slices.Equal(got, want) {
@@ -47,7 +50,7 @@ func TestUnknownHosts(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	allReduce := append([]Frame{{Func: "all_reduce", File: "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", Line: 2501}}, allReduce...)
+	allReduce := append(framesOf("all_reduce "+torch+"distributed_c10d.py:2501"), allReduce...)
 	var deadlock, busyWorld, crowd, files []ChildReport
 	for rank := range 64 {
 		if rank == 17 {
@@ -83,7 +86,8 @@ rank 17 on n2: in read at data.py:88 (/data/shard-17)
 `},
 		{"the driver, services, and one that has ended", []ChildReport{
 			aSeen(0, inCall("futex", ""), called("worker")), aSeen(8, inCall("futex", ""), called("worker")),
-			aSeen(0, Process{PID: 9, Name: "sh", State: "T"}, called("driver"), func(s *ChildReport) { s.Output = Output{}; s.Processes = 3 }),
+			aSeen(0, Process{PID: 9, Name: "sh", State: "T"}, called("driver"),
+				func(s *ChildReport) { s.Output = Output{}; s.Processes = 3 }),
 			{Child: "rank 5", Node: 0, Host: "n0", Ended: "exit code 0"},
 		}, nil, `run demo: 8 nodes; 1 rank
 rank 5 on n0: has ended: exit code 0
@@ -104,14 +108,16 @@ rank 1 on n0: in fence step-3, asleep in recvfrom (a unix socket)
     fence step-3 for 41 s, where rank 0 is missing; processor: none; printed last 42 s ago; pid 7 python3
 `},
 		{"steps", []ChildReport{
-			aSeen(0, inCall("futex", ""), atStep(1200)), aSeen(1, inCall("futex", ""), atStep(1199.5)), aSeen(2, inCall("futex", "")),
+			aSeen(0, inCall("futex", ""), atStep(1200)),
+			aSeen(1, inCall("futex", ""), atStep(1199.5)), aSeen(2, inCall("futex", "")),
 		}, nil, `run demo: 8 nodes; 3 ranks
 1 of 2 ranks is behind step 1200: rank 1 on n0 at step 1199.5 (asleep in futex)
 3 ranks 0-2 on n0: asleep in futex
     processor: none; printed last 42 s ago; at step 1199.5 to 1200
 `},
 		{"stuck", []ChildReport{
-			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync", On: "/share/x"}, at(reads...)),
+			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync",
+				On: "/share/x"}, at(reads...)),
 			aSeen(4, Process{PID: 7, Name: "python3", State: "D", Wchan: "rpc_wait", Problem: "permission denied"}),
 		}, nil, `run demo: 8 nodes; 2 ranks
 rank 3 on n0: stuck in the kernel in fsync, in fsync at data.py:88 (/share/x)
@@ -120,14 +126,17 @@ rank 4 on n0: stuck in the kernel in rpc_wait
     processor: none; printed last 42 s ago; pid 7 python3; permission denied
 `},
 		{"nothing, and nodes without a response", []ChildReport{{Node: 1, Host: "n1", Problem: "cannot see"}},
-			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"}, {Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 answered
+			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"},
+				{Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 answered
 n3: no answer: it has not answered in time
 node 4: no answer: lost
 n1: cannot see
 no running processes were found
 `},
-		{"a thousand ranks, each few of which do something else", crowd, slices.Repeat([]UnreachableNode{{Node: 1, Reason: "lost"}}, 90), ""},
-		{"a thousand ranks of every third number", slices.DeleteFunc(slices.Clone(crowd), func(s ChildReport) bool { return len(s.Child)%3 == 0 }), nil, ""},
+		{"a thousand ranks, each few of which do something else", crowd,
+			slices.Repeat([]UnreachableNode{{Node: 1, Reason: "lost"}}, 90), ""},
+		{"a thousand ranks of every third number",
+			slices.DeleteFunc(slices.Clone(crowd), func(s ChildReport) bool { return len(s.Child)%3 == 0 }), nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			nodes := 8

@@ -26,7 +26,8 @@ func TestPrograms(t *testing.T) {
 	compiled(t, at("bin/runpath"), empty, at("open/libmpi.so.40"), "-Wl,-rpath,$ORIGIN/../open,--enable-new-dtags")
 	compiled(t, at("bin/rpath"), empty, at("mpich/libmpi.so.12"), "-Wl,-rpath,"+at("mpich")+",--disable-new-dtags")
 	compiled(t, at("bin/bare"), empty, at("mpich/libmpi.so.12"), "-Wl,-rpath-link,"+at("mpich"))
-	compiled(t, at("lib/libsolver.so"), "int solve(void) { return 0; }", at("intel/libmpi.so.12"), "-Wl,-rpath,"+at("intel"))
+	compiled(t, at("lib/libsolver.so"), "int solve(void) { return 0; }", at("intel/libmpi.so.12"),
+		"-Wl,-rpath,"+at("intel"))
 	compiled(t, at("bin/indirect"), empty, at("lib/libsolver.so"), "-Wl,-rpath,"+at("lib"))
 	for _, tc := range []struct {
 		name, program string
@@ -44,7 +45,8 @@ func TestPrograms(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.want.Program = at("bin/" + tc.program)
-			got, err := DetectLinked(t.Context(), []string{tc.program}, []string{"PATH=" + at("bin"), "LD_LIBRARY_PATH=" + tc.libraryPath})
+			got, err := DetectLinked(t.Context(), []string{tc.program},
+				[]string{"PATH=" + at("bin"), "LD_LIBRARY_PATH=" + tc.libraryPath})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +84,8 @@ func venv(t *testing.T, dir string, libmpi string, extensions map[string]string)
 	if err := os.Symlink(python, link); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "venv/pyvenv.cfg"), "home = "+filepath.Dir(python)+"\ninclude-system-site-packages = false\nversion = 3.11.7\n")
+	write(t, filepath.Join(dir, "venv/pyvenv.cfg"),
+		"home = "+filepath.Dir(python)+"\ninclude-system-site-packages = false\nversion = 3.11.7\n")
 	package_ := filepath.Join(dir, "venv/lib/python3.11/site-packages/mpi4py")
 	write(t, filepath.Join(package_, "__init__.py"), "")
 	for name, needs := range extensions {
@@ -90,7 +93,8 @@ func venv(t *testing.T, dir string, libmpi string, extensions map[string]string)
 		compiled(t, filepath.Join(package_, name), "int module;", made)
 	}
 	if libmpi != "" {
-		compiled(t, filepath.Join(dir, "venv/lib", libmpi), map[string]string{"libmpi.so.40": openmpi, "libmpi.so.12": mpich}[libmpi])
+		compiled(t, filepath.Join(dir, "venv/lib", libmpi),
+			map[string]string{"libmpi.so.40": openmpi, "libmpi.so.12": mpich}[libmpi])
 	}
 	return link
 }
@@ -152,7 +156,8 @@ func TestPythons(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := DetectLinked(t.Context(), []string{python}, nil); err != nil || got.String() != python+" has no mpi4py" {
+	if got, err := DetectLinked(t.Context(), []string{python}, nil); err != nil ||
+		got.String() != python+" has no mpi4py" {
 		t.Errorf("without mpi4py: %v, %v", got, err)
 	}
 }

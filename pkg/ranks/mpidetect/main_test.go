@@ -15,8 +15,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // C symbols that only one MPI has.
 const (
 	openmpi = `int ompi_mpi_comm_self; const char ompi_version_string[] = "5.0.11";`
-	mpich   = `const char *const text[] = {"MPICH Version: %s", "0.13.99", "5.0.2"}; int use(int i) { return text[i][0]; }`
-	intel   = `void I_MPI_Check_image_status(void) {} const char *const text[] = {"MPICH Version", "2021.18.1"}; int use(int i) { return text[i][0]; }`
+	mpich   = `const char *const text[] = {"MPICH Version: %s", "0.13.99", "5.0.2"};` + useText
+	intel   = `void I_MPI_Check_image_status(void) {}
+const char *const text[] = {"MPICH Version", "2021.18.1"};` + useText
+	useText = ` int use(int i) { return text[i][0]; }`
 )
 
 // compiled compiles C to a library, or to a program if the name has no .so; args are additional

@@ -28,7 +28,8 @@ func TestRealMPIs(t *testing.T) {
 				t.Fatalf("%s must be a python that has mpi4py for %s", tc.variable, tc.kind)
 			}
 			got, err := DetectLinked(t.Context(), []string{python, "-m", "mpi4py"}, os.Environ())
-			if err != nil || got.MPI == nil || got.MPI.Kind != tc.kind || !strings.HasPrefix(got.MPI.Version, tc.major) {
+			if err != nil || got.MPI == nil || got.MPI.Kind != tc.kind ||
+				!strings.HasPrefix(got.MPI.Version, tc.major) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})

@@ -14,7 +14,8 @@ func TestAlone(t *testing.T) {
 	open5 := Library{Kind: OpenMPI, Version: "5.0.11"}
 	mpich5 := Library{Kind: MPICH, Version: "5.0.2"}
 	intel := Library{Kind: Intel, Version: "2021.18.1"}
-	given := map[string]string{"PMI_FD": "3", "PMI_RANK": "1", "PMIX_RANK": "1", "PMIX_SERVER_TMPDIR": "/tmp/bu-1/pmix", "JSM_JSRUN_PORT": "1", "I_MPI_PMI": "pmi1", "PMIX_MCA_psec": "native"}
+	given := map[string]string{"PMI_FD": "3", "PMI_RANK": "1", "PMIX_RANK": "1", "PMIX_SERVER_TMPDIR": "/tmp/bu-1/pmix",
+		"JSM_JSRUN_PORT": "1", "I_MPI_PMI": "pmi1", "PMIX_MCA_psec": "native"}
 	all := func(more ...string) []string {
 		for name, value := range given {
 			more = append(more, name+"="+value)
@@ -29,38 +30,55 @@ func TestAlone(t *testing.T) {
 		}
 		return left
 	}
-	one := []string{"/lib/libmpi.so.40"}
+	// Changes of the facts.
+	closed := func(f *RankMPI) { f.PMIDescriptorClosed = true }
+	inContainer := func(f *RankMPI) { f.InOtherNamespace, f.PMIxDirHidden = true, true }
+	ownNetwork := func(f *RankMPI) { f.InOtherNamespace = true }
+	unserved := func(reason string) func(f *RankMPI) { return func(f *RankMPI) { f.NoPMIxReason = reason } }
+	two := func(f *RankMPI) { f.MPIs = []string{"/a/libmpi.so.40", "/b/libmpi.so.12"} }
+	others := func(f *RankMPI) { f.PMIs = []string{"/opt/cray/libpmi2.so.0"} }
 	for _, tc := range []struct {
-		name   string
-		facts  RankMPI
-		reason string // a part of it
-		fix    string // a part of it
+		name        string
+		mpi         Library
+		environ     []string
+		change      func(f *RankMPI) // nil: none
+		reason, fix string           // parts of them
 	}{
-		{"nothing is wrong", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "no known cause was found", "MPI_Init"},
-		{"two libraries", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: []string{"/a/libmpi.so.40", "/b/libmpi.so.12"}, Environ: all()}},
-			"/a/libmpi.so.40 and /b/libmpi.so.12", "mpi4py"},
-		{"sudo before MPICH", RankMPI{MPI: mpich5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMI_FD")}}, "PMI_FD", "make that program keep PMI_*"},
-		{"sudo before Open MPI", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMIX_RANK")}}, "PMIX_RANK", "PMIX_*"},
-		{"what Open MPI does not go by", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("PMI_FD")}}, "no known cause", ""},
-		{"a closed descriptor", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), PMIDescriptorClosed: true}}, "closed the file descriptor", "keep it"},
-		{"a closed descriptor that Open MPI does not go by", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), PMIDescriptorClosed: true}}, "no known cause", ""},
-		{"Intel's PMI is another", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "I_MPI_PMI=pmi2", "unset I_MPI_PMI"},
-		{"Intel's PMI does not matter to MPICH", RankMPI{MPI: mpich5, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2")}}, "no known cause", ""},
-		{"PMIx's security is another", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: append(without("PMIX_MCA_psec"), "PMIX_MCA_psec=munge")}}, "PMIX_MCA_psec=munge", "unset"},
-		{"Open MPI is told that it is alone", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: all("OMPI_MCA_ess=singleton")}}, "OMPI_MCA_ess=singleton", "unset"},
-		{"Open MPI is told what not to use", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: all("OMPI_MCA_pmix=^s1,s2")}}, "no known cause", ""},
-		{"a container without the directory", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true, PMIxDirHidden: true}}, "/tmp/bu-1/pmix, does not exist", "--bind"},
-		{"a container with a network of its own", RankMPI{MPI: open5, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true}}, "127.0.0.1", "--network=host"},
-		{"a container does not keep a descriptor", RankMPI{MPI: intel, LoadedMPI: LoadedMPI{MPIs: one, Environ: all(), InOtherNamespace: true, PMIxDirHidden: true}}, "no known cause", ""},
-		{"no libpmix", RankMPI{MPI: open5, NoPMIxReason: "cannot find a libpmix.so.2", LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "cannot find a libpmix.so.2", "--pmix"},
-		{"PMIx is off", RankMPI{MPI: open5, NoPMIxReason: PMIxDisabled, LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "--pmix=off was given", "leave out --pmix=off"},
-		{"no libpmix is nothing to MPICH", RankMPI{MPI: mpich5, NoPMIxReason: "cannot find a libpmix.so.2", LoadedMPI: LoadedMPI{MPIs: one, Environ: all()}}, "no known cause", ""},
-		{"Open MPI 4 without a hint", RankMPI{MPI: open4, LoadedMPI: LoadedMPI{MPIs: one, Environ: without("JSM_JSRUN_PORT")}}, "did not recognise its launcher", "JSM_JSRUN_PORT"},
-		{"a launcher's own library", RankMPI{MPI: Library{Kind: Cray}, LoadedMPI: LoadedMPI{MPIs: one, PMIs: []string{"/opt/cray/libpmi2.so.0"}, Environ: all()}}, "/opt/cray/libpmi2.so.0", "built-in PMI-1"},
+		{"nothing is wrong", open5, all(), nil, "no known cause was found", "MPI_Init"},
+		{"two libraries", open5, all(), two, "/a/libmpi.so.40 and /b/libmpi.so.12", "mpi4py"},
+		{"sudo before MPICH", mpich5, without("PMI_FD"), nil, "PMI_FD", "make that program keep PMI_*"},
+		{"sudo before Open MPI", open5, without("PMIX_RANK"), nil, "PMIX_RANK", "PMIX_*"},
+		{"what Open MPI does not go by", open5, without("PMI_FD"), nil, "no known cause", ""},
+		{"a closed descriptor", intel, all(), closed, "closed the file descriptor", "keep it"},
+		{"a closed descriptor that Open MPI does not go by", open5, all(), closed, "no known cause", ""},
+		{"Intel's PMI is another", intel, append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2"), nil,
+			"I_MPI_PMI=pmi2", "unset I_MPI_PMI"},
+		{"Intel's PMI does not matter to MPICH", mpich5, append(without("I_MPI_PMI"), "I_MPI_PMI=pmi2"), nil,
+			"no known cause", ""},
+		{"PMIx's security is another", open5, append(without("PMIX_MCA_psec"), "PMIX_MCA_psec=munge"), nil,
+			"PMIX_MCA_psec=munge", "unset"},
+		{"Open MPI is told that it is alone", open4, all("OMPI_MCA_ess=singleton"), nil,
+			"OMPI_MCA_ess=singleton", "unset"},
+		{"Open MPI is told what not to use", open4, all("OMPI_MCA_pmix=^s1,s2"), nil, "no known cause", ""},
+		{"a container without the directory", open5, all(), inContainer,
+			"/tmp/bu-1/pmix, does not exist", "--bind"},
+		{"a container with a network of its own", open5, all(), ownNetwork, "127.0.0.1", "--network=host"},
+		{"a container does not keep a descriptor", intel, all(), inContainer, "no known cause", ""},
+		{"no libpmix", open5, all(), unserved("no libpmix.so.2"), "no libpmix.so.2", "--pmix"},
+		{"PMIx is off", open5, all(), unserved(PMIxDisabled), "--pmix=off was given", "leave out --pmix=off"},
+		{"no libpmix is nothing to MPICH", mpich5, all(), unserved("no libpmix.so.2"), "no known cause", ""},
+		{"Open MPI 4 without a hint", open4, without("JSM_JSRUN_PORT"), nil,
+			"did not recognise its launcher", "JSM_JSRUN_PORT"},
+		{"a launcher's own library", Library{Kind: Cray}, all(), others,
+			"/opt/cray/libpmi2.so.0", "built-in PMI-1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.facts.GivenEnv = given
-			reason, fix := ExplainSingleton(tc.facts)
+			facts := RankMPI{MPI: tc.mpi, GivenEnv: given,
+				LoadedMPI: LoadedMPI{MPIs: []string{"/lib/libmpi.so.40"}, Environ: tc.environ}}
+			if tc.change != nil {
+				tc.change(&facts)
+			}
+			reason, fix := ExplainSingleton(facts)
 			if !strings.Contains(reason, tc.reason) || !strings.Contains(fix, tc.fix) {
 				t.Errorf("%q, %q", reason, fix)
 			}

@@ -18,13 +18,15 @@ func TestWithoutPMIx(t *testing.T) {
 	compiled(t, at("bin/static"), empty, "-static")
 	compiled(t, at("bin/stripped"), empty, "-static", "-s")
 	compiled(t, at("bin/execs"), "#include <unistd.h>\nint main(int n, char **a) { return execvp(a[1], a + 1); }")
-	compiled(t, at("bin/loads"), "#include <dlfcn.h>\nint main(int n, char **a) { return dlopen(a[1], 1) == 0; }", "-ldl")
+	const loads = "#include <dlfcn.h>\nint main(int n, char **a) { return dlopen(a[1], 1) == 0; }"
+	compiled(t, at("bin/loads"), loads, "-ldl")
 	compiled(t, at("lib/libplugins.so"), "#include <dlfcn.h>\nvoid *load(char *f) { return dlopen(f, 1); }", "-ldl")
 	compiled(t, at("bin/plugins"), empty, "-Wl,--no-as-needed", at("lib/libplugins.so"), "-Wl,-rpath,"+at("lib"))
 	compiled(t, at("bin/solver"), empty, at("open/libmpi.so.40"), "-Wl,-rpath,"+at("open"))
 	compiled(t, at("mpich/libmpi.so.12"), mpich)
 	compiled(t, at("bin/mpich"), empty, at("mpich/libmpi.so.12"), "-Wl,-rpath,"+at("mpich"))
-	compiled(t, at("bin/mpich-loads"), "#include <dlfcn.h>\nint main(int n, char **a) { return dlopen(a[1], 1) == 0; }", "-ldl", "-Wl,--no-as-needed", at("mpich/libmpi.so.12"), "-Wl,-rpath,"+at("mpich"))
+	compiled(t, at("bin/mpich-loads"), loads, "-ldl", "-Wl,--no-as-needed", at("mpich/libmpi.so.12"),
+		"-Wl,-rpath,"+at("mpich"))
 	compiled(t, at("pmix/libpmix.so.2"), "int pmix;")
 	compiled(t, at("pmix/libmpi.so.12"), mpich, "-Wl,--no-as-needed", at("pmix/libpmix.so.2"), "-Wl,-rpath,"+at("pmix"))
 	compiled(t, at("bin/mpich-pmix"), empty, at("pmix/libmpi.so.12"), "-Wl,-rpath,"+at("pmix"))
@@ -70,17 +72,19 @@ func TestWithoutPMIx(t *testing.T) {
 
 // TestPythonsWithoutPMIx verifies that a Python is classified by the MPIs that it could load.
 func TestPythonsWithoutPMIx(t *testing.T) {
+	const site = "lib/python3.11/site-packages/"
+	const torch, torchLib = site + "torch/", site + "torch/lib/libtorch_cpu.so"
 	for name, tc := range map[string]struct {
 		files map[string]string // in the environment, by their kind
 		finds bool
 	}{
 		"bare":                       {nil, false},
-		"a package of another kind":  {map[string]string{"lib/python3.11/site-packages/numpy/__init__.py": ""}, false},
-		"mpi4py":                     {map[string]string{"lib/python3.11/site-packages/mpi4py/__init__.py": ""}, true},
-		"horovod":                    {map[string]string{"lib/python3.11/site-packages/horovod/__init__.py": ""}, true},
+		"a package of another kind":  {map[string]string{site + "numpy/__init__.py": ""}, false},
+		"mpi4py":                     {map[string]string{site + "mpi4py/__init__.py": ""}, true},
+		"horovod":                    {map[string]string{site + "horovod/__init__.py": ""}, true},
 		"an MPI in the environment":  {map[string]string{"lib/libmpi.so.40": openmpi}, true},
-		"torch":                      {map[string]string{"lib/python3.11/site-packages/torch/__init__.py": "", "lib/python3.11/site-packages/torch/lib/libtorch_cpu.so": "int torch;"}, false},
-		"torch with its backend mpi": {map[string]string{"lib/python3.11/site-packages/torch/__init__.py": "", "lib/python3.11/site-packages/torch/lib/libtorch_cpu.so": "needs MPI"}, true},
+		"torch":                      {map[string]string{torch + "__init__.py": "", torchLib: "int torch;"}, false},
+		"torch with its backend mpi": {map[string]string{torch + "__init__.py": "", torchLib: "needs MPI"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -92,7 +96,8 @@ func TestPythonsWithoutPMIx(t *testing.T) {
 			for file, content := range tc.files {
 				switch path := filepath.Join(env, file); {
 				case content == "needs MPI":
-					compiled(t, path, "int torch;", "-Wl,--no-as-needed", compiled(t, filepath.Join(t.TempDir(), "libmpi.so.40"), "int mpi;"))
+					compiled(t, path, "int torch;", "-Wl,--no-as-needed",
+						compiled(t, filepath.Join(t.TempDir(), "libmpi.so.40"), "int mpi;"))
 				case content != "":
 					compiled(t, path, content)
 				default:

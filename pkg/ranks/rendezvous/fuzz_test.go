@@ -12,9 +12,12 @@ import (
 // FuzzSocket lets a node read any data that a program sends to its socket: its answers can be
 // parsed, it ends after the connection does, and it keeps no state of a program that has gone.
 func FuzzSocket(f *testing.F) {
-	f.Add([]byte(`{"id":1,"op":"hello","rank":0}` + "\n" + `{"id":2,"op":"put","key":"a","value":"dmFsdWU="}` + "\n" + `{"id":3,"op":"commit"}` + "\n"))
-	f.Add([]byte(`{"id":1,"op":"get","key":"never","timeout":1e300}` + "\n" + `{"id":1,"op":"get","key":"\u0000","timeout":-1}` + "\n"))
+	f.Add([]byte(`{"id":1,"op":"hello","rank":0}` + "\n" +
+		`{"id":2,"op":"put","key":"a","value":"dmFsdWU="}` + "\n" + `{"id":3,"op":"commit"}` + "\n"))
+	f.Add([]byte(`{"id":1,"op":"get","key":"never","timeout":1e300}` + "\n" +
+		`{"id":1,"op":"get","key":"\u0000","timeout":-1}` + "\n"))
 	f.Add([]byte(`{"id":-1,"op":"fence","name":"","timeout":0}` + "\n" + `{"op":"waits"}` + "\n"))
+	f.Add([]byte(`{"id":1,"op":"put","key":"a","value":"dmFsdWU="}` + "\n")) // without a commit
 	f.Add([]byte("\n\n{}\n[]\nnull\n\xff\n"))
 	s := raise(f, 1, 1, false)
 	n := s.nodes[0]

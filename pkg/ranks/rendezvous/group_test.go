@@ -31,7 +31,8 @@ func TestGather(t *testing.T) {
 				var nodes sync.WaitGroup
 				for node, local := range tt.local {
 					nodes.Go(func() {
-						all, err := s.nodes[node].GatherGroup(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round))
+						all, err := s.nodes[node].GatherGroup(t.Context(), "f",
+							Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round))
 						if err != nil || len(all) != 3*len(tt.local) {
 							t.Errorf("node %d, round %d: %q, %v", node, round, all, err)
 						}
@@ -54,18 +55,19 @@ func TestEnterGroup(t *testing.T) {
 		for rank := range 4 {
 			node := rank / 2
 			ranks.Go(func() {
-				err := s.nodes[node].EnterGroup(t.Context(), "f", Group{"0-3", []int{2 * node, 2*node + 1}}, rank, Exchange{
-					Send: func() []byte { return fmt.Appendf(nil, "%d%d;", node, round) },
-					Receive: func(all []byte) error {
-						mu.Lock()
-						defer mu.Unlock()
-						received[fmt.Sprint(node, len(all))]++
-						if round == 2 && node == 1 {
-							return errors.New("unreadable")
-						}
-						return nil
-					},
-				})
+				err := s.nodes[node].EnterGroup(t.Context(), "f",
+					Group{"0-3", []int{2 * node, 2*node + 1}}, rank, Exchange{
+						Send: func() []byte { return fmt.Appendf(nil, "%d%d;", node, round) },
+						Receive: func(all []byte) error {
+							mu.Lock()
+							defer mu.Unlock()
+							received[fmt.Sprint(node, len(all))]++
+							if round == 2 && node == 1 {
+								return errors.New("unreadable")
+							}
+							return nil
+						},
+					})
 				if (err != nil) != (round == 2 && node == 1) {
 					t.Errorf("rank %d, round %d: %v", rank, round, err)
 				}
@@ -83,7 +85,8 @@ func TestGatherNamesTheMissing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var gathering sync.WaitGroup
 	gathering.Go(func() {
-		if err := s.nodes[2].EnterGroup(ctx, "f", Group{"0,4-5", []int{4, 5}}, 4, Exchange{}); !errors.Is(err, errRunOver) {
+		if err := s.nodes[2].EnterGroup(ctx, "f", Group{"0,4-5", []int{4, 5}}, 4,
+			Exchange{}); !errors.Is(err, errRunOver) {
 			t.Errorf("a rank got %v", err)
 		}
 	})
@@ -169,7 +172,8 @@ func TestOrderEndsWithItsNode(t *testing.T) {
 func TestTooMuchData(t *testing.T) {
 	h := NewHead(NewLayout([]NodeRanks{{0, "n0", []int{0}}, {1, "n1", []int{1}}, {2, "n2", []int{2}}}), zap.NewNop())
 	enter := func(node int) {
-		h.handleMessage(node, &message{Kind: kindEnter, Seq: 1, Name: "f", FenceFields: FenceFields{Number: 1}, Data: []byte{1}})
+		h.handleMessage(node, &message{Kind: kindEnter, Seq: 1, Name: "f",
+			FenceFields: FenceFields{Number: 1}, Data: []byte{1}})
 	}
 	enter(0)
 	h.fences[fenceID{name: "f", round: 1}].data = make([]byte, maxDataSize, maxDataSize+1) // never touched

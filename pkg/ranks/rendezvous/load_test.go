@@ -1,8 +1,6 @@
 package rendezvous
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -32,22 +30,5 @@ func TestProgramsAreBounded(t *testing.T) {
 		n.waitQuota.mu.Lock()
 		defer n.waitQuota.mu.Unlock()
 		return n.waitQuota.items == maxWaits-1, n.waitQuota.items
-	})
-}
-
-// TestLoadIsGivenBack verifies that the data of a program that has gone no longer counts.
-func TestLoadIsGivenBack(t *testing.T) {
-	s := raise(t, 1, 1, false)
-	n := s.nodes[0]
-	c, err := DialAsRank(t.Context(), s.paths[0], nil)
-	must(t, err)
-	for i := range 10 {
-		must(t, c.PutValue(t.Context(), fmt.Sprint("k", i), []byte(strings.Repeat("v", 100))))
-	}
-	c.Close()
-	until(t, "nothing is kept", func() (bool, any) {
-		n.putQuota.mu.Lock()
-		defer n.putQuota.mu.Unlock()
-		return n.putQuota.items == 0 && n.putQuota.bytes == 0, n.putQuota.items
 	})
 }

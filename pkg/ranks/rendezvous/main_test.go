@@ -123,7 +123,8 @@ func echo(who string) Handler {
 
 // callers returns functions by which nodes connect through the peer links' port on this machine,
 // where hall serves them until ctx ends.
-func callers(ctx context.Context, t testing.TB, nodes int, hall *Worlds, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+func callers(ctx context.Context, t testing.TB, nodes int, hall *Worlds,
+	tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
 	t.Helper()
 	listener, err := peerlink.TCP{}.Listen()
 	if err != nil {
@@ -135,7 +136,8 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *Worlds, tasks *
 	head.HandleStreams(peerlink.RendezvousStream, hall.ServeNode)
 	tasks.Go(func() { head.Run(ctx) })
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return DialWorld("ours", peerlink.StreamDialer(peerlink.RendezvousStream, key, node, peerlink.TCP{}, []string{"127.0.0.1:" + port}))
+		return DialWorld("ours", peerlink.StreamDialer(peerlink.RendezvousStream, key, node,
+			peerlink.TCP{}, []string{"127.0.0.1:" + port}))
 	}
 }
 

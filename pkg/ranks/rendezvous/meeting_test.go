@@ -81,36 +81,6 @@ func TestFenceNamesTheMissing(t *testing.T) {
 	ranks.Wait()
 }
 
-func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
-	s := raise(t, 3, 2, false)
-	var ranks sync.WaitGroup
-	for _, rank := range []int{0, 1, 2, 4, 5} {
-		c := s.rank(rank)
-		ranks.Go(func() {
-			want(t, c.AwaitFence(t.Context(), "", ceiling), "rank 3 on n1 will not arrive: exit code 0")
-		})
-	}
-	s.nodes[1].ReportRankEnd(3, "exit code 0")
-	ranks.Wait()
-	_, _, err := s.rank(0).GetValue(t.Context(), "k", "3", ceiling)
-	want(t, err, "cannot get k: rank 3 on n1 has not put it and cannot any more: exit code 0")
-}
-
-func TestNodeLost(t *testing.T) {
-	s := raise(t, 3, 1, false)
-	a, b := s.rank(0), s.rank(1)
-	var ranks sync.WaitGroup
-	ranks.Go(func() {
-		want(t, a.AwaitFence(t.Context(), "f", ceiling), "rank 2 on n2 will not arrive: n2 is lost: silent")
-	})
-	ranks.Go(func() {
-		_, _, err := b.GetValue(t.Context(), "k", "2", ceiling)
-		want(t, err, "rank 2 on n2 has not put it and cannot any more: its node is lost")
-	})
-	s.head.MarkNodeLost(2, "silent")
-	ranks.Wait()
-}
-
 func TestReportStep(t *testing.T) {
 	s := raise(t, 1, 2, false)
 	must(t, s.rank(1).ReportStep(t.Context(), 12.5))
@@ -166,7 +136,8 @@ func TestJoinWithoutASocket(t *testing.T) {
 			hall := new(Worlds)
 			hall.Add("ours", World{s.head, nodesOf(2)})
 			n, path := StartNode(Config{
-				Self: *s.world.nodeAt(1), Layout: func() Layout { return s.world }, Log: zap.New(said), Dial: hall.LocalDialer("ours", 1, background),
+				Self: *s.world.nodeAt(1), Layout: func() Layout { return s.world },
+				Log: zap.New(said), Dial: hall.LocalDialer("ours", 1, background),
 			}, private, "meet", background)
 			if path != "" || logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "can't use bringupd kv: ") {
 				t.Errorf("the path is %q, and the log says %v", path, logs.All())
@@ -223,10 +194,12 @@ func TestRefusals(t *testing.T) {
 	if err != nil || len(waits) != 1 || waits[0].WaitedSeconds <= 0 {
 		t.Fatalf("waiting: %+v, %v", waits, err)
 	}
-	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
+	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0],
+		Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
 		t.Errorf("waiting: %+v", waits[0])
 	}
-	want(t, s.rank(1).AwaitFence(ctx, "twice", ceiling), "cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
+	want(t, s.rank(1).AwaitFence(ctx, "twice", ceiling),
+		"cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
 	must(t, c.AwaitFence(ctx, "twice", ceiling))
 	fence.Wait()
 

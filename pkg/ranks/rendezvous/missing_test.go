@@ -30,7 +30,8 @@ func TestWarnings(t *testing.T) {
 		var nodes []*Node
 		for _, place := range places {
 			n := NewNode(Config{
-				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Dial: hall.LocalDialer("ours", place.Node, background), Background: background,
+				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Background: background,
+				Dial: hall.LocalDialer("ours", place.Node, background),
 			})
 			nodes = append(nodes, n)
 			background(func(ctx context.Context) { n.Run(ctx, door{make(chan net.Conn), make(chan struct{})}) })

@@ -93,7 +93,8 @@ func play(t *testing.T, seed uint64) {
 	var doors []door
 	dials := d.byConnections(ctx, &daemons)
 	for node, place := range places {
-		n := NewNode(Config{Self: place, Layout: func() Layout { return d.world }, Log: zap.NewNop(), Dial: dials(node), AbortJob: func(int, int, string) {}})
+		n := NewNode(Config{Self: place, Layout: func() Layout { return d.world },
+			Log: zap.NewNop(), Dial: dials(node), AbortJob: func(int, int, string) {}})
 		d.nodes = append(d.nodes, n)
 		door := door{guests: make(chan net.Conn), closed: make(chan struct{})}
 		living, stop := context.WithCancel(ctx)
@@ -115,7 +116,8 @@ func play(t *testing.T, seed uint64) {
 }
 
 // byConnections connects nodes by connections that break.
-func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func(int) func(context.Context) (io.ReadWriteCloser, error) {
+func (d *drama) byConnections(ctx context.Context,
+	daemons *sync.WaitGroup) func(int) func(context.Context) (io.ReadWriteCloser, error) {
 	breaks := d.draw(2) == 0
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
 		return func(context.Context) (io.ReadWriteCloser, error) {
@@ -149,7 +151,8 @@ func (d *drama) rank(ctx context.Context, rank int, door door) {
 			return
 		}
 		key := fmt.Sprint("key-", round)
-		if err := errors.Join(c.PutValue(ctx, key, []byte(fmt.Sprint(rank))), c.CommitValues(ctx)); err != nil && !d.doomed(rank, round, err) {
+		if err := errors.Join(c.PutValue(ctx, key, []byte(fmt.Sprint(rank))),
+			c.CommitValues(ctx)); err != nil && !d.doomed(rank, round, err) {
 			d.t.Errorf("rank %d puts: %v", rank, err)
 		}
 		if d.draw(3) == 0 {
@@ -176,7 +179,9 @@ func (d *drama) end(rank int) {
 // doomed reports whether an error is the expected consequence of the victim's end.
 func (d *drama) doomed(rank, round int, err error) bool {
 	mate := d.lost && d.world.nodeOfRank(rank) == d.world.nodeOfRank(d.victim) // its own node has ended
-	return d.victim >= 0 && (round >= d.round || d.lost) && (mate || strings.Contains(err.Error(), "it is over") || d.lost && strings.Contains(err.Error(), "its node is lost"))
+	return d.victim >= 0 && (round >= d.round || d.lost) &&
+		(mate || strings.Contains(err.Error(), "it is over") || d.lost &&
+			strings.Contains(err.Error(), "its node is lost"))
 }
 
 // fence enters a round's fence, sometimes more than once, and reports whether all have entered.
