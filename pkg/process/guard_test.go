@@ -368,7 +368,8 @@ func TestGuardState(t *testing.T) {
 			for _, line := range tc.lines {
 				bye = state.applyLine(line)
 			}
-			if got := fmt.Sprint(state.sessions); got != tc.want || bye != tc.bye || !slices.Equal(state.owned, tc.owned) {
+			got := fmt.Sprint(state.sessions)
+			if got != tc.want || bye != tc.bye || !slices.Equal(state.owned, tc.owned) {
 				t.Errorf("%s, bye %v, paths %v; want %s, %v, %v", got, bye, state.owned, tc.want, tc.bye, tc.owned)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,14 +75,11 @@ func Ancestors(pid int) iter.Seq2[int, []string] {
 // commandLineInTime returns the arguments of a process; nil if they cannot be read or do not arrive
 // in time.
 func commandLineInTime(pid int) []string {
-	read := make(chan []string, 1)
-	go func() { read <- CommandLine(pid) }()
-	select {
-	case argv := <-read:
-		return argv
-	case <-time.After(memoryReadTimeout):
-		return nil
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), memoryReadTimeout)
+	defer cancel()
+	// An abandoned read has no arguments.
+	argv, _ := ctxutil.CallBounded(ctx, 0, func() ([]string, error) { return CommandLine(pid), nil })
+	return argv
 }
 
 // RunsSameProgram reports whether pid is another process, visible to this user, that runs the same

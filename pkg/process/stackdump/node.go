@@ -64,8 +64,7 @@ func ParseChildren(value string) (children []Child, err error) {
 
 // Wait is an operation of the rendezvous for which a program waits.
 type Wait struct {
-	PID     int     `json:"-"`    // process that requested it, or 0 if Child is set
-	Child   string  `json:"-"`    // child to which the program belongs, or empty if PID is set
+	Child   string  `json:"-"`    // child to which the program belongs
 	Kind    string  `json:"kind"` // fence or get
 	Name    string  `json:"name"`
 	SinceS  float64 `json:"since_s"`           // duration of the wait so far, in seconds
@@ -163,7 +162,7 @@ func (n NodeInspection) InspectChildren(ctx context.Context, report func(ChildRe
 			seen := root.inspectChild(limited, child, family, waiting)
 			seen.Cores = all
 			seen.Output.AgoS += time.Since(asked).Seconds()
-			seen.Waits = filterWaits(waits, child.Name, family)
+			seen.Waits = slices.DeleteFunc(slices.Clone(waits), func(w Wait) bool { return w.Child != child.Name })
 			if n.ReadStacks && seen.Process != nil {
 				seen.Stack = stacks.readStack(*seen.Process)
 			}
@@ -311,15 +310,4 @@ func (p Process) significance(family []Process) int {
 		return weightHeld
 	}
 	return weightWaiting
-}
-
-// filterWaits returns the waits of a child's processes.
-func filterWaits(waits []Wait, child string, family []member) (own []Wait) {
-	for _, wait := range waits {
-		isOwn := slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID })
-		if wait.Child == child || isOwn {
-			own = append(own, wait)
-		}
-	}
-	return own
 }

@@ -12,12 +12,6 @@ import (
 // until ctx ends.
 type Handler func(ctx context.Context, node int, name string, data []byte) ([]byte, error)
 
-// callService executes the operations that nodes request, on goroutines that the daemon waits for.
-type callService struct {
-	handle     Handler
-	background func(task func(ctx context.Context))
-}
-
 type pendingOrder struct {
 	*message
 	result chan *message // receives the result; buffered by one
@@ -30,7 +24,7 @@ var errNodeLost = errors.New("the node is lost")
 func (h *Head) SetCallHandler(do Handler, background func(task func(ctx context.Context))) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.calls = &callService{do, background}
+	h.handleCall, h.background = do, background
 }
 
 // AddRanks adds ranks that did not exist when the run began. Each place names a node and its new
@@ -42,12 +36,12 @@ func (h *Head) AddRanks(places []NodeRanks) {
 }
 
 func (h *Head) executeCallLocked(from requestID, m *message) {
-	if h.calls == nil {
+	do := h.handleCall
+	if do == nil {
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot execute %q: the head is not ready yet", m.Name)})
 		return
 	}
-	do := h.calls.handle
-	h.calls.background(func(ctx context.Context) {
+	h.background(func(ctx context.Context) {
 		answer := &message{}
 		data, err := do(ctx, from.node, m.Name, m.Data)
 		if answer.Data = data; err != nil {
@@ -67,7 +61,7 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 		h.mu.Unlock()
 		return nil, errNodeLost
 	}
-	p := h.ensurePeerLocked(node)
+	p := h.peers[node]
 	p.orderCount++
 	o := &pendingOrder{&message{Kind: kindOrder, Name: name, FenceFields: FenceFields{Number: p.orderCount},
 		Data: data}, make(chan *message, 1)}
@@ -86,7 +80,7 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 }
 
 func (h *Head) completeOrderLocked(node int, m *message) {
-	p := h.ensurePeerLocked(node)
+	p := h.peers[node]
 	if at := slices.IndexFunc(p.orders, func(o *pendingOrder) bool { return o.Number == m.Number }); at >= 0 {
 		p.orders[at].result <- m
 		p.orders = slices.Delete(p.orders, at, at+1)
@@ -95,7 +89,7 @@ func (h *Head) completeOrderLocked(node int, m *message) {
 
 // failOrdersLocked fails all pending orders of a lost node. It requires h.mu.
 func (h *Head) failOrdersLocked(node int) {
-	p := h.ensurePeerLocked(node)
+	p := h.peers[node]
 	for _, o := range p.orders {
 		o.result <- &message{Error: errNodeLost.Error()}
 	}

@@ -178,14 +178,8 @@ func (n *Node) awaitRound(ctx context.Context, name string, gen int, m *fenceRou
 		return cause
 	}
 	words, _ := n.queryMissing(fenceID{name, gen, f.Ranks}.missingRequest())
-	return timeoutError(fmt.Sprintf("cannot pass the fence %s in time: missing: %s", name, words))
+	return waitError{fmt.Sprintf("cannot pass the fence %s in time: missing: %s", name, words), context.DeadlineExceeded}
 }
-
-// timeoutError is the error of a fence whose deadline has passed.
-type timeoutError string
-
-func (e timeoutError) Error() string        { return string(e) }
-func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
 // queries the head for the ranks that are missing in each fence, which takes at most twice

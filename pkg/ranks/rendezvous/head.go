@@ -21,7 +21,7 @@ type Head struct {
 	log    *zap.Logger
 
 	mu            sync.Mutex
-	peers         map[int]*peer
+	peers         []*peer // by node
 	fences        map[fenceID]*pendingFence
 	warningCounts map[fenceID]int // warnings logged so far about missing ranks
 	endedRanks    map[int]rankEnd
@@ -29,7 +29,8 @@ type Head struct {
 	fencedNodes   map[int]bool // nodes that have entered a fence
 	valueStore
 	missingQueries []*missingQuery
-	calls          *callService  // executes calls; nil until [Head.SetCallHandler]
+	handleCall     Handler // nil until [Head.SetCallHandler]
+	background     func(task func(ctx context.Context))
 	firstUse       chan struct{} // closed at the first request for data of other nodes
 	signalUse      func()        // closes [Head.firstUse], once
 }
@@ -84,12 +85,15 @@ type rankEnd struct {
 // NewHead returns the head's side for a world.
 func NewHead(world Layout, log *zap.Logger) *Head {
 	h := &Head{
-		layout: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*pendingFence),
+		layout: world, log: log, fences: make(map[fenceID]*pendingFence),
 		warningCounts: make(map[fenceID]int),
 		valueStore: valueStore{store: make(map[valueKey][]byte), keyOwners: make(map[string][]string),
 			pendingGets: make(map[valueKey][]requestID)},
 		endedRanks: make(map[int]rankEnd), lostNodes: make(map[int]bool), fencedNodes: make(map[int]bool),
 		firstUse: make(chan struct{}),
+	}
+	for range world.nodes {
+		h.peers = append(h.peers, &peer{unacked: make(map[uint64]*message)})
 	}
 	h.signalUse = sync.OnceFunc(func() { close(h.firstUse) })
 	return h
@@ -112,7 +116,7 @@ func (h *Head) ServeNode(ctx context.Context, node int, conn io.ReadWriteCloser)
 	exchangeMessages(ctx, conn, bell, func() (next []*message) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if p := h.ensurePeerLocked(node); p.wake == bell {
+		if p := h.peers[node]; p.wake == bell {
 			next, p.sendQueue = p.sendQueue, nil
 		}
 		return next
@@ -128,7 +132,7 @@ func (h *Head) attachConn(node int, bell chan struct{}, drop func()) bool {
 	if h.layout.nodeAt(node) == nil {
 		return false
 	}
-	p := h.ensurePeerLocked(node)
+	p := h.peers[node]
 	if p.closeConn != nil {
 		p.closeConn()
 	}
@@ -139,25 +143,15 @@ func (h *Head) attachConn(node int, bell chan struct{}, drop func()) bool {
 func (h *Head) detachConn(node int, bell chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.ensurePeerLocked(node); p.wake == bell {
+	if p := h.peers[node]; p.wake == bell {
 		p.wake, p.closeConn, p.sendQueue = nil, nil, nil
 	}
-}
-
-// ensurePeerLocked returns the state of a node. It creates the state if necessary.
-func (h *Head) ensurePeerLocked(node int) *peer {
-	p := h.peers[node]
-	if p == nil {
-		p = &peer{unacked: make(map[uint64]*message)}
-		h.peers[node] = p
-	}
-	return p
 }
 
 // sendLocked queues a message if the node is connected. Messages that must arrive are sent again on
 // the next connection.
 func (h *Head) sendLocked(node int, m *message) {
-	if p := h.ensurePeerLocked(node); p.wake != nil {
+	if p := h.peers[node]; p.wake != nil {
 		p.sendQueue = append(p.sendQueue, m)
 		ctxutil.NotifyChannel(p.wake)
 	}
@@ -166,7 +160,7 @@ func (h *Head) sendLocked(node int, m *message) {
 // answerLocked sends the answer to a request, and keeps it until the node acknowledges it.
 func (h *Head) answerLocked(to requestID, m *message) {
 	m.Kind, m.Seq = kindAnswer, to.seq
-	h.ensurePeerLocked(to.node).unacked[to.seq] = m
+	h.peers[to.node].unacked[to.seq] = m
 	h.sendLocked(to.node, m)
 }
 
@@ -175,7 +169,7 @@ func (h *Head) answerLocked(to requestID, m *message) {
 func (h *Head) handleMessage(node int, m *message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := h.ensurePeerLocked(node)
+	p := h.peers[node]
 	if m.Kind == kindHello {
 		h.resumePeerLocked(node, p, m)
 		return

@@ -50,7 +50,7 @@ func (h *Head) answerMissingLocked(from requestID, m *message) {
 			continue
 		}
 		c.missing[place.Node] = ranks
-		if h.ensurePeerLocked(place.Node).wake != nil {
+		if h.peers[place.Node].wake != nil {
 			c.unanswered[place.Node] = true
 			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name,
 				FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: ranks}})
