@@ -48,41 +48,40 @@ func TestReached(t *testing.T) {
 // TestGuardSignals verifies which signals of the daemon match those that a guard received before,
 // after, or long ago.
 func TestGuardSignals(t *testing.T) {
-	const never = time.Duration(-1)
+	const skew, never = int(maxSignalSkew / time.Millisecond), -1
 	for name, tc := range map[string]struct {
-		guardSignals []time.Duration // when the guard receives SIGUSR1, after the start
-		asks         []time.Duration // when the daemon receives it
+		guardSignals []int // when the guard receives SIGUSR1, in milliseconds after the start
+		asks         []int // when the daemon receives it
 		want         []bool
-		waits        time.Duration // of the last query
+		waits        int // of the last query
 	}{
-		"the daemon alone": {nil, []time.Duration{0}, []bool{false}, maxSignalSkew},
-		"the guard first": {[]time.Duration{0},
-			[]time.Duration{300 * time.Millisecond}, []bool{true}, 0},
-		"the guard later": {[]time.Duration{400 * time.Millisecond},
-			[]time.Duration{0}, []bool{true}, 400 * time.Millisecond},
-		"the guard long ago": {[]time.Duration{0}, []time.Duration{5 * time.Second},
-			[]bool{false}, maxSignalSkew},
-		"twice":                        {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
-		"twice, and the guard got one": {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
-		"both, and then the daemon alone": {[]time.Duration{0},
-			[]time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, maxSignalSkew},
+		"the daemon alone":                {nil, []int{0}, []bool{false}, skew},
+		"the guard first":                 {[]int{0}, []int{300}, []bool{true}, 0},
+		"the guard later":                 {[]int{400}, []int{0}, []bool{true}, 400},
+		"the guard long ago":              {[]int{0}, []int{5000}, []bool{false}, skew},
+		"twice":                           {[]int{0, 0}, []int{0, 0}, []bool{true, true}, never},
+		"twice, and the guard got one":    {[]int{0}, []int{0, 0}, []bool{true, false}, never},
+		"both, and then the daemon alone": {[]int{0}, []int{0, 100}, []bool{true, false}, skew},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &Supervisor{guardLink: &guardLink{signals: newGuardSignals()}}
 				began := time.Now()
 				for _, at := range tc.guardSignals {
-					time.AfterFunc(at, func() { s.guardLink.signals.addSignal(unix.SIGUSR1, time.Now()) })
+					time.AfterFunc(time.Duration(at)*time.Millisecond, func() {
+						s.guardLink.signals.addSignal(unix.SIGUSR1, time.Now())
+					})
 				}
 				for i, at := range tc.asks {
-					time.Sleep(time.Until(began.Add(at)))
+					time.Sleep(time.Until(began.Add(time.Duration(at) * time.Millisecond)))
 					synctest.Wait()
 					asked := time.Now()
 					if got := s.SignalReachedGuard(t.Context(), unix.SIGUSR1); got != tc.want[i] {
 						t.Errorf("signal %d of the daemon has reached the guard: %t, want %t", i, got, tc.want[i])
 					}
-					if waited := time.Since(asked); i == len(tc.asks)-1 && tc.waits != never && waited != tc.waits {
-						t.Errorf("the answer took %s, want %s", waited, tc.waits)
+					waited := int(time.Since(asked) / time.Millisecond)
+					if i == len(tc.asks)-1 && tc.waits != never && waited != tc.waits {
+						t.Errorf("the answer took %d ms, want %d", waited, tc.waits)
 					}
 				}
 			})

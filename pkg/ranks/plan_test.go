@@ -9,37 +9,41 @@ import (
 )
 
 func TestHere(t *testing.T) {
+	gpus4 := NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}
 	for _, tc := range []struct {
-		name  string
-		wish  LayoutRequest
-		slots NodeSlots
-		want  int
-		err   string
+		name    string
+		perNode string // empty: 100 ranks in all
+		slots   NodeSlots
+		want    int
+		err     string
 	}{
-		{"a number", LayoutRequest{PerNode: "4"}, NodeSlots{Cores: 8}, 4, ""},
-		{"as many as cores", LayoutRequest{PerNode: "8"}, NodeSlots{Cores: 8}, 8, ""},
-		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0,
-			"it has 8 cores for the job, and --ranks-per-node=9 means 9 ranks: give --oversubscribe"},
-		{"more than cores, allowed", LayoutRequest{PerNode: "9", Oversubscribe: true}, NodeSlots{Cores: 8}, 9, ""},
-		{"more than GPUs", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8, OwnGPUs: true},
-			0, "it has 4 GPUs"},
-		{"more than GPUs that are not bound", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8}, 5, ""},
-		{"one a GPU", LayoutRequest{PerNode: PerGPU}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
-		{"one a GPU, and there is none", LayoutRequest{PerNode: PerGPU},
-			NodeSlots{Cores: 64, OwnGPUs: true}, 0, "it has no GPU"},
-		{"one a NUMA node", LayoutRequest{PerNode: PerNUMA}, NodeSlots{NUMAs: 2, Cores: 64}, 2, ""},
-		{"one a NUMA node, and none is known", LayoutRequest{PerNode: PerNUMA}, NodeSlots{Cores: 2}, 1, ""},
-		{"one a core", LayoutRequest{PerNode: PerCore}, NodeSlots{NUMAs: 2, Cores: 64}, 64, ""},
-		{"one a core beside fewer GPUs", LayoutRequest{PerNode: PerCore},
-			NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 0, "--bind without gpu"},
-		{"cores that nobody knows", LayoutRequest{PerNode: "9"}, NodeSlots{}, 9, ""},
-		{"so many in all", LayoutRequest{Total: 100}, NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}, 4, ""},
-		{"so many in all, without GPUs", LayoutRequest{Total: 100}, NodeSlots{Cores: 64}, 64, ""},
+		{"a number", "4", NodeSlots{Cores: 8}, 4, ""},
+		{"as many as cores", "8", NodeSlots{Cores: 8}, 8, ""},
+		{"more than cores", "9", NodeSlots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9"},
+		{"more than GPUs", "5", gpus4, 0, "it has 4 GPUs"},
+		{"more than GPUs that are not bound", "5", NodeSlots{GPUs: 4, Cores: 8}, 5, ""},
+		{"one a GPU", PerGPU, gpus4, 4, ""},
+		{"one a GPU, and there is none", PerGPU, NodeSlots{Cores: 64, OwnGPUs: true}, 0, "it has no GPU"},
+		{"one a NUMA node", PerNUMA, NodeSlots{NUMAs: 2, Cores: 64}, 2, ""},
+		{"one a NUMA node, and none is known", PerNUMA, NodeSlots{Cores: 2}, 1, ""},
+		{"one a core", PerCore, NodeSlots{NUMAs: 2, Cores: 64}, 64, ""},
+		{"one a core beside fewer GPUs", PerCore, gpus4, 0, "--bind without gpu"},
+		{"cores that nobody knows", "9", NodeSlots{}, 9, ""},
+		{"so many in all", "", gpus4, 4, ""},
+		{"so many in all, without GPUs", "", NodeSlots{Cores: 64}, 64, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := tc.wish.NodeRanks(tc.slots)
+			wish := LayoutRequest{PerNode: tc.perNode}
+			if tc.perNode == "" {
+				wish.Total = 100
+			}
+			got, err := wish.NodeRanks(tc.slots)
 			if got != tc.want || !says(err, tc.err) {
 				t.Errorf("%d, %v; want %d, %q", got, err, tc.want, tc.err)
+			}
+			wish.Oversubscribe = true
+			if _, err := wish.NodeRanks(tc.slots); (err == nil) != !strings.Contains(tc.err, "no GPU") {
+				t.Errorf("oversubscribed: %v", err)
 			}
 		})
 	}
