@@ -21,7 +21,9 @@ type machine struct {
 	facts  string // of testdata/facts
 	source string
 	change func(*gpu.Facts)
-	want   func(*Expectation)
+	count  int // of the job's GPUs; 0: unknown
+	// value of CUDA_VISIBLE_DEVICES, if it is set
+	visible string
 }
 
 const (
@@ -31,50 +33,51 @@ const (
 )
 
 // machines returns the healthy machines.
-func machines(t *testing.T) []machine {
+func machines() []machine {
 	return []machine{
-		{name: "DGX A100, 8 GPUs", facts: "dgx-a100", want: expect(8),
+		{name: "DGX A100, 8 GPUs", facts: "dgx-a100", count: 8,
 			source: "go-nvml@2f9e261 pkg/nvml/mock/dgxa100; links: NVIDIA/nccl#1505"},
-		{name: "HGX H100, 8 GPUs", facts: "hgx-h100", want: expect(8),
+		{name: "HGX H100, 8 GPUs", facts: "hgx-h100", count: 8,
 			source: fmt.Sprintf(captures, "h100") + "; links: bottlerocket-os/bottlerocket#4418, NVIDIA/nccl#1264"},
-		{name: "HGX B200, 8 GPUs", facts: "hgx-b200", want: expect(8),
+		{name: "HGX B200, 8 GPUs", facts: "hgx-b200", count: 8,
 			source: fmt.Sprintf(captures, "b200") +
 				"; links: the-dsvolk.github.io/ai-perf/ai-infra/B200-explorer.html"},
-		{name: "a tray of GB200 NVL72, 4 GPUs", facts: "gb200-tray", want: expect(4),
+		{name: "a tray of GB200 NVL72, 4 GPUs", facts: "gb200-tray", count: 4,
 			source: fmt.Sprintf(captures, "gb200") + "; links: NVIDIA/k8s-test-infra#371"},
-		{name: "a tray of GB300 NVL72, 4 GPUs", facts: "gb300-tray", want: expect(4),
+		{name: "a tray of GB300 NVL72, 4 GPUs", facts: "gb300-tray", count: 4,
 			source: fmt.Sprintf(captures, "gb300")},
-		{name: "H100 NVL, a pair, 12 of 18 links each", facts: "h100-nvl", want: expect(2),
+		{name: "H100 NVL, a pair, 12 of 18 links each", facts: "h100-nvl", count: 2,
 			source: fmt.Sprintf(gls, "H100NVLx2") + "; links: Azure/azurehpc-health-checks#162"},
-		{name: "GH200", facts: "gh200", want: expect(1), source: fmt.Sprintf(gls, "GH200")},
+		{name: "GH200", facts: "gh200", count: 1, source: fmt.Sprintf(gls, "GH200")},
 		{name: "GH200 whose memory the kernel has filled with files", facts: "gh200",
-			want: expect(1), change: one(0, func(g *gpu.GPU) {
-				g.Numa, g.Memory = read(1), read(gpu.Memory{Total: 97871 * mib, Used: 60000 * mib})
-			}), source: fmt.Sprintf(gls, "GH200") + "; the memory: nvml.h on nvmlDeviceGetMemoryInfo_v2"},
+			count: 1, change: func(f *gpu.Facts) {
+				f.GPUs[0].Numa = read(1)
+				f.GPUs[0].Memory = read(gpu.Memory{Total: 97871 << 20, Used: 60000 << 20})
+			}, source: fmt.Sprintf(gls, "GH200") + "; the memory: nvml.h on nvmlDeviceGetMemoryInfo_v2"},
 		{name: "half an HGX-1, 4 V100 with 4, 4, 5 and 5 of 6 links", facts: "v100-four",
-			want: expect(4), source: fmt.Sprintf(gls, "V100_x8") +
+			count: 4, source: fmt.Sprintf(gls, "V100_x8") +
 				", its first four; links: the matrix of kyumdoctor.tistory.com/74"},
-		{name: "two V100 with 2 of 6 links", facts: "v100-two", want: expect(2),
+		{name: "two V100 with 2 of 6 links", facts: "v100-two", count: 2,
 			source: fmt.Sprintf(gls, "V100_x8") +
 				", its first two; links: " +
 				"help.itc.rwth-aachen.de/service/rhr4fjjutttf/article/20919ea3f07f4c9da581532def08c35f"},
-		{name: "one A100 SXM of a board, in a VM", facts: "a100-vm", want: expect(1),
+		{name: "one A100 SXM of a board, in a VM", facts: "a100-vm", count: 1,
 			source: fmt.Sprintf(captures, "a100") +
 				"; its links are assumed to be down, like those of a single A100 in NVIDIA/NVSentinel#1481"},
-		{name: "one H200 of a board, in a VM", facts: "h200-vm", want: expect(1), source: fmt.Sprintf(gls, "H200")},
-		{name: "L40S in a VM, 8 of 16 lanes", facts: "l40s-vm", want: expect(1), source: fmt.Sprintf(captures, "l40s")},
-		{name: "T4 in a VM, 8 of 16 lanes", facts: "t4-vm", want: expect(1), source: fmt.Sprintf(captures, "t4")},
-		{name: "A10G in a VM, with Xorg", facts: "a10g-vm", want: expect(1), source: fmt.Sprintf(telegraf, "a10g")},
-		{name: "L4, idle with 8 of 16 lanes", facts: "l4", want: expect(1), source: fmt.Sprintf(gls, "L4")},
+		{name: "one H200 of a board, in a VM", facts: "h200-vm", count: 1, source: fmt.Sprintf(gls, "H200")},
+		{name: "L40S in a VM, 8 of 16 lanes", facts: "l40s-vm", count: 1, source: fmt.Sprintf(captures, "l40s")},
+		{name: "T4 in a VM, 8 of 16 lanes", facts: "t4-vm", count: 1, source: fmt.Sprintf(captures, "t4")},
+		{name: "A10G in a VM, with Xorg", facts: "a10g-vm", count: 1, source: fmt.Sprintf(telegraf, "a10g")},
+		{name: "L4, idle with 8 of 16 lanes", facts: "l4", count: 1, source: fmt.Sprintf(gls, "L4")},
 		{name: "A100 with four MIG instances, two of them in use by another job",
 			facts: "a100-tenants", source: fmt.Sprintf(telegraf, "a100-sxm4-v12") +
 				"; the others' use: XuehaiPan/nvitop#8",
-			want: visible(t, "MIG-00000000-0000-5000-8000-000000000002,MIG-00000000-0000-5000-8000-000000000003")},
-		{name: zoo.MI250.Name, facts: "mi250", want: expect(zoo.MI250.Count), source: zoo.MI250.Source},
-		{name: zoo.MI300X.Name, facts: "mi300x", want: expect(zoo.MI300X.Count), source: zoo.MI300X.Source},
-		{name: zoo.Max1550.Name, facts: "max1550", want: expect(zoo.Max1550.Count), source: zoo.Max1550.Source},
+			visible: "MIG-00000000-0000-5000-8000-000000000002,MIG-00000000-0000-5000-8000-000000000003"},
+		{name: zoo.MI250.Name, facts: "mi250", count: zoo.MI250.Count, source: zoo.MI250.Source},
+		{name: zoo.MI300X.Name, facts: "mi300x", count: zoo.MI300X.Count, source: zoo.MI300X.Source},
+		{name: zoo.Max1550.Name, facts: "max1550", count: zoo.Max1550.Count, source: zoo.Max1550.Source},
 		{name: "a desktop, an RTX 3080 with Xorg and browsers", facts: "desktop-rtx3080",
-			want: expect(1), source: fmt.Sprintf(telegraf, "rtx-3080-v12")},
+			count: 1, source: fmt.Sprintf(telegraf, "rtx-3080-v12")},
 	}
 }
 
@@ -97,20 +100,20 @@ They pass with ` + "`--gpu-check=auto` and with `require`" + `.
 | machine | passed, skipped | source of the facts |
 |---|---|---|
 `)
-	for _, m := range machines(t) {
+	for _, m := range machines() {
 		t.Run(m.facts, func(t *testing.T) { fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, m.outcome(t), m.source) })
 	}
 	b.WriteString("\n## Faulty\n\nInjected faults. A WAIT is checked again, and fails after its " +
 		"timeout.\n\n| fault | verdict | where | class | finding |\n|---|---|---|---|---|\n")
 	planted := 0
 	for _, r := range reports(t) {
-		if r.fault == "" {
+		if r.Fault == "" {
 			continue
 		}
 		planted++
 		f, want, usual := r.scene(t)
 		for i, line := range sick(EvaluateFacts(f, want), usual) {
-			fault := r.fault
+			fault := r.Fault
 			if i > 0 {
 				fault = ""
 			}
@@ -154,8 +157,15 @@ func TestClasses(t *testing.T) {
 func (m machine) outcome(t *testing.T) (cell string) {
 	t.Helper()
 	for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire} {
-		want := Expectation{Count: -1, Mode: mode, Environ: []string{"HOME=/root"}}
-		m.want(&want)
+		environ := []string{"HOME=/root"}
+		if m.visible != "" {
+			environ = append(environ, gpu.VisibleDevicesVariable+"="+m.visible)
+		}
+		want, err := ParseExpectation(cmp.Or(m.count, -1), "--gpus-per-node", environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Mode = mode
 		f := load(t, m.facts)
 		if m.change != nil {
 			m.change(&f)
