@@ -85,7 +85,7 @@ func New(
 	dir *signal.Dir, job record.Job, request Request, network peerlink.Network, times Timeouts, out, errs io.Writer,
 ) *Client {
 	return &Client{
-		id: newRequestID(), dir: dir.WithoutHints(), job: job, request: request, network: network, timeouts: times,
+		id: newRequestID(), dir: dir, job: job, request: request, network: network, timeouts: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)), cancel: make(chan struct{}),
 	}
 }

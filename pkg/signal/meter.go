@@ -154,26 +154,20 @@ func (m *CallMeter) endRequest(r *pendingRequest) { m.update(func() { delete(m.p
 // BeginCall counts a call, and returns the present time.
 func (m *CallMeter) BeginCall(op Op, _ string) (time.Time, error) {
 	m.update(func() {
-		m.addLocked(OpStats{Op: op, Calls: 1})
+		if m.opStats == nil {
+			m.opStats = make(map[Op]OpStats)
+		}
+		m.opStats[op] = OpStats{op, m.opStats[op].Calls + 1, m.opStats[op].Busy}
 		m.calls++
 	})
 	return time.Now(), nil
-}
-
-// addLocked adds to the statistics. mu must be held.
-func (m *CallMeter) addLocked(s OpStats) {
-	if m.opStats == nil {
-		m.opStats = make(map[Op]OpStats)
-	}
-	known := m.opStats[s.Op]
-	m.opStats[s.Op] = OpStats{s.Op, known.Calls + s.Calls, known.Busy + s.Busy}
 }
 
 // EndCall records the duration of a call that began at entered.
 func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	took := time.Since(entered)
 	m.update(func() {
-		m.addLocked(OpStats{Op: op, Busy: took})
+		m.opStats[op] = OpStats{op, m.opStats[op].Calls, m.opStats[op].Busy + took}
 		if took > m.slowest.Took {
 			m.slowest = record.SlowCall{Op: string(op), Path: path, Took: took}
 		}

@@ -74,14 +74,6 @@ func (d *Dir) ForNode(node int) *Dir {
 	return &other
 }
 
-// WithoutHints returns the same run directory without hints of the kernel: if many processes watch
-// one directory, each name would wake all of them.
-func (d *Dir) WithoutHints() *Dir {
-	other := d.ForNode(d.nodeIndex)
-	other.access.NoHints = true
-	return other
-}
-
 // NodeName returns the name in NodesDir for the state of a node, or of another member.
 func (d *Dir) NodeName(member int, state record.State) string { return NodeName(member, d.size, state) }
 

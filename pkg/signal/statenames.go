@@ -43,7 +43,7 @@ func ParseStateName(name string, size int) (n StateName, ok bool) {
 	}
 	// A state without a number of its own may have that of a kind, or of a change of readiness.
 	hasOther := n.State == record.StateChecked || n.Instance != NoInstance && n.Number > 0
-	if !ok || word == "" || hasNumber(n.State) != hasMore && !(hasMore && hasOther) {
+	if !ok || word == "" || hasNumber(n.State) != hasMore && (!hasMore || !hasOther) {
 		return StateName{}, false
 	}
 	return n, true
