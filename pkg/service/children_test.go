@@ -31,40 +31,52 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
-// children returns the children of a node with a run directory of its own.
+// children returns the children of a node with a run directory of its own. Their tasks end with the test.
 func children(t *testing.T) *Children {
 	t.Helper()
 	super, err := process.NewSupervisor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = super.Close(context.Background()) })
-	life := Contexts{Run: t.Context(), Teardown: t.Context(), Grace: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
-	return NewChildren(Config{Starter: super, EventLog: eventlog.New(), Log: zap.NewNop()}, life)
+	ctx, cancel := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		tasks.Wait()
+		_ = super.Close(context.Background())
+	})
+	c := NewChildren(
+		Config{Starter: super, EventLog: eventlog.New(), Log: zap.NewNop(), OnWriteError: func(error) {}},
+		Contexts{Run: ctx, Teardown: ctx, Grace: context.Background(),
+			Background: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }})
+	c.OpenLogs(runDir(t), 0, 1, "n0")
+	return c
 }
 
-// TestSignalBeforeTheDriverIsAdopted verifies that a signal that arrives when the driver runs, but
-// its start has not returned yet, is forwarded afterwards.
-func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
-	t.Parallel()
-	c, marks := children(t), t.TempDir()
-	ready, heard := filepath.Join(marks, "ready"), filepath.Join(marks, "heard")
-	c.noteStarting(DriverName)
-	driver, err := c.cfg.Starter.Start(t.Context(), process.Spec{
-		Name: DriverName, Argv: ShellCommand("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
-	})
+// runDir returns the directory of a run of one node.
+func runDir(t *testing.T) *signal.Dir {
+	t.Helper()
+	place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
+	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
-	untilThere(t, ready)
-	c.ForwardSignal(syscall.SIGUSR1)
-	if _, err := os.Stat(heard); err == nil || HasEnded(driver) {
-		t.Fatal("the driver was told before it was adopted")
-	}
-	c.addStarted(DriverName, driver)
-	untilThere(t, heard)
+	return dir
 }
+
+// startShell starts a child that runs a line of shell code, until the test ends.
+func startShell(t *testing.T, c *Children, name, script string) process.Handle {
+	t.Helper()
+	child, err := c.StartWithLog(t.Context(), process.Spec{Name: name, Argv: ShellCommand(script), Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Stop(context.Background(), 0, syscall.SIGKILL) })
+	return child
+}
+
+// endAll ends all children.
+func endAll(c *Children) { c.StopSelected(0, func(string) bool { return true }) }
 
 // TestSignalsReachAllRanks verifies that each rank receives a signal once, also a rank that is
 // being started while others run.
@@ -76,7 +88,8 @@ func TestSignalsReachAllRanks(t *testing.T) {
 		name, heard := RankName(node), filepath.Join(marks, strconv.Itoa(node))
 		c.noteStarting(name)
 		script := "trap 'echo heard >>" + heard + "' USR1; touch " + heard + "; while :; do sleep 0.02; done"
-		child, err := c.cfg.Starter.Start(t.Context(), process.Spec{Name: name, Argv: ShellCommand(script), Env: os.Environ()})
+		spec := process.Spec{Name: name, Argv: ShellCommand(script), Env: os.Environ()}
+		child, err := c.cfg.Starter.Start(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,12 +132,8 @@ func TestSignalsOfALauncher(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, heard := children(t), filepath.Join(t.TempDir(), "heard")
 			c.cfg.Starter, c.cfg.SharedSignals = sharedStep{c.cfg.Starter, tc.all}, true
-			script := "for s in USR1 USR2 CONT; do trap \"echo $s >>" + heard + "\" $s; done; touch " + heard + "; while :; do sleep 0.02; done"
-			driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(script), Env: os.Environ()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
+			startShell(t, c, DriverName, "for s in USR1 USR2 CONT; do trap \"echo $s >>"+heard+"\" $s; done; touch "+
+				heard+"; while :; do sleep 0.02; done")
 			untilThere(t, heard)
 			c.ForwardSignal(tc.sig)
 			if tc.want != "USR2\n" {
@@ -149,21 +158,16 @@ func TestLogHasAllOfARank(t *testing.T) {
 		"a line of 10 MB": {"yes " + row + " | head -n 250000 | tr -d '\\n'; echo", row, 250_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := children(t)
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-			if err != nil {
+			c, written := children(t), make(chan error, 1)
+			c.cfg.OnWriteError = func(err error) { written <- err }
+			spec := process.Spec{Name: RankName(3), Argv: ShellCommand(tc.script), Env: os.Environ()}
+			if _, err := c.Start(t.Context(), spec); err != nil {
 				t.Fatal(err)
 			}
-			c.cfg.OnWriteError = func(err error) {
-				if err != nil {
-					t.Error(err)
-				}
+			if err := <-written; err != nil {
+				t.Error(err)
 			}
-			c.OpenLogs(dir, 0, 1, "n0")
-			if _, err := c.Start(t.Context(), process.Spec{Name: RankName(3), Argv: ShellCommand(tc.script), Env: os.Environ()}); err != nil {
-				t.Fatal(err)
-			}
-			got, err := os.ReadFile(dir.NewLogFile(signal.LogsDir, c.LogName(RankName(3))).Path())
+			got, err := os.ReadFile(c.dir.NewLogFile(signal.LogsDir, c.LogName(RankName(3))).Path())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,13 +196,8 @@ func TestServiceWithoutProgram(t *testing.T) {
 	}
 	for program, code := range map[string]int{"ray": 127, plain: 126} {
 		c := children(t)
-		run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.OpenLogs(run, 0, 1, "n0")
 		service := &framework.Service{Name: "ray head", Argv: []string{program, "start"}, Env: []string{"PATH=" + dir}}
-		err = c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+		err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
 		f := health.AsFailure(err)
 		if f.Code != code || f.Child != "" || !strings.Contains(f.Message, program) {
 			t.Errorf("without %s the failure is %+v, want code %d", program, f.Failure, code)
@@ -222,37 +221,30 @@ func TestSetup(t *testing.T) {
 		{name: "it fails", takes: time.Second, code: 3, says: "the setup command of n0 failed: exit code 3"},
 		{name: "it takes too long", takes: time.Hour, says: "the setup command of n0 had not ended after 1m0s"},
 		{name: "the run ends meanwhile", takes: time.Hour, asked: time.Second, err: asked},
-		{name: "a signal ends it", takes: time.Second, code: 128 + int(syscall.SIGTERM), asked: 1500 * time.Millisecond, err: asked},
+		{name: "a signal ends it", takes: time.Second, code: 143, asked: 1500 * time.Millisecond, err: asked},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				super := fakechild.New(map[string]fakechild.Program{"sh": func(ctx context.Context, _ *fakechild.Process) int {
+				shell := func(ctx context.Context, _ *fakechild.Process) int {
 					fakechild.Sleep(ctx, tc.takes)
 					return tc.code
-				}})
+				}
+				c := children(t)
+				c.cfg.Starter = fakechild.New(map[string]fakechild.Program{"sh": shell})
 				ctx, cancel := context.WithCancelCause(t.Context())
-				var tasks sync.WaitGroup
-				c := NewChildren(Config{Starter: super, EventLog: eventlog.New(), Log: zap.NewNop(), OnWriteError: func(error) {}}, Contexts{
-					Run: ctx, Teardown: t.Context(), Grace: t.Context(), Background: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
-				})
-				c.OpenLogs(dir, 0, 1, "n0")
+				c.contexts.Run = ctx
 				if tc.asked > 0 {
 					time.AfterFunc(tc.asked, func() { cancel(asked) })
 				}
-				err = c.RunSetup(ctx, "prepare", nil, time.Minute)
+				err := c.RunSetup(ctx, "prepare", nil, time.Minute)
 				f, failed := errors.AsType[*health.Failure](err)
 				switch {
 				case tc.says == "" && !errors.Is(err, tc.err):
 					t.Errorf("the error is %v, want %v", err, tc.err)
-				case tc.says != "" && (!failed || f.Kind != health.SetupFailed || f.Message != tc.says || f.Child != "setup"):
+				case tc.says != "" && (!failed || f.Kind != health.SetupFailed || f.Message != tc.says):
 					t.Errorf("the error is %+v, want %q", err, tc.says)
 				}
 				_ = c.Close(t.Context())
-				tasks.Wait()
 				cancel(nil)
 			})
 		})
@@ -272,12 +264,9 @@ func TestDriverEnd(t *testing.T) {
 		if end, lines := c.DriverEnd(); end != (record.ChildExit{}) || lines != nil {
 			t.Errorf("without a driver it is %+v, %q", end, lines)
 		}
-		driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(tc.script), Env: os.Environ()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-driver.Done()
-		if end, lines := c.DriverEnd(); end.ExitText != tc.exit || !slices.Equal(lines, tc.lines) || (lines == nil) != (tc.lines == nil) {
+		<-startShell(t, c, DriverName, tc.script).Done()
+		end, lines := c.DriverEnd()
+		if end.ExitText != tc.exit || !slices.Equal(lines, tc.lines) || (lines == nil) != (tc.lines == nil) {
 			t.Errorf("%s ends with %q, lines %q; want %q, %q", tc.script, end.ExitText, lines, tc.exit, tc.lines)
 		}
 	}
@@ -287,7 +276,8 @@ func TestLogNames(t *testing.T) {
 	c := children(t)
 	c.OpenLogs(nil, 3, 8, "n3")
 	for child, want := range map[string]string{
-		DriverName: "driver.log", "ray head": "ray-head.log", "worker": "worker-0003.log", RankName(7): "rank-0007.log", RankName(12345): "rank-12345.log",
+		DriverName: "driver.log", "ray head": "ray-head.log", "worker": "worker-0003.log",
+		RankName(7): "rank-0007.log", RankName(12345): "rank-12345.log",
 	} {
 		if got := c.LogName(child); got != want {
 			t.Errorf("%s logs into %s, not %s", child, got, want)
@@ -302,17 +292,17 @@ func TestDescribeChildren(t *testing.T) {
 	c.SetUserProgram("trainer.0.1")
 	c.SetSocket("trainer.0.1", "/tmp/socket")
 	for _, name := range []string{RankName(3), "trainer.0.1", "judge.0"} {
-		child, err := c.StartWithLog(t.Context(), process.Spec{Name: name, Argv: []string{"/bin/sh", "-c", "exit 3"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-child.Done()
+		<-startShell(t, c, name, "exit 3").Done()
 	}
 	value, _ := envlist.Lookup(c.DescribeChildren(), stackdump.ChildrenVariable)
-	told, err := stackdump.ParseChildren(value)
-	if err != nil || len(told) != 2 || told[0].Name != "rank 3" || told[0].Ended == "" || told[0].Socket != "" ||
-		told[1].Name != "trainer.0.1" || told[1].Ended == "" || told[1].Socket != "/tmp/socket" || told[1].RankInWorld() != 1 {
-		t.Errorf("they are %+v, %v", told, err)
+	all, err := stackdump.ParseChildren(value)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("they are %+v, %v", all, err)
+	}
+	rank, trainer := all[0], all[1]
+	if rank.Name != "rank 3" || rank.Ended == "" || rank.Socket != "" || trainer.Name != "trainer.0.1" ||
+		trainer.Ended == "" || trainer.Socket != "/tmp/socket" || trainer.RankInWorld() != 1 {
+		t.Errorf("they are %+v", all)
 	}
 }
 
@@ -345,28 +335,11 @@ func untilThere(t *testing.T, path string) {
 	}
 }
 
-func TestOOMOf(t *testing.T) {
-	if got := oomRecord(process.Exit{Code: 137}); got != nil {
-		t.Errorf("of no count there is %+v", got)
-	}
-	want := record.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
-	if got := oomRecord(process.Exit{Code: 137, OOM: process.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // TestVital verifies that a service counts as dead when one of its vital processes ends, even if
 // its main process continues.
 func TestVital(t *testing.T) {
 	t.Parallel()
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, at := children(t), t.TempDir()
-	c.cfg.OnWriteError = func(error) {}
-	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
-	c.OpenLogs(dir, 0, 1, "rank 0 (n0)")
 	dead := make(chan *health.Failure, 2)
 	vital := func() (pid int, err error) {
 		text, err := os.ReadFile(filepath.Join(at, "pid"))
@@ -383,12 +356,16 @@ func TestVital(t *testing.T) {
 		}
 		return pid, err
 	}
+	script := "cd " + at + "; ln -s /bin/sleep vital; ./vital 1000 & echo $! >pid; echo serving; " +
+		"while :; do sleep 0.1; done"
 	service := &framework.Service{
-		Name: "worker", Argv: ShellCommand("ln -s /bin/sleep " + at + "/vital; " + at + "/vital 1000 & echo $! >" + at + "/pid; echo serving; while :; do sleep 0.1; done"), Env: os.Environ(),
-		CheckReady:    func(context.Context) error { _, err := vital(); return err },
-		ExitDetection: framework.ExitDetection{VitalProcesses: []string{"vital"}, ExplainExit: func() []string { return []string{"it slept too long"} }},
+		Name: "worker", Argv: ShellCommand(script), Env: os.Environ(),
+		CheckReady: func(context.Context) error { _, err := vital(); return err },
+		ExitDetection: framework.ExitDetection{VitalProcesses: []string{"vital"},
+			ExplainExit: func() []string { return []string{"it slept too long"} }},
 	}
-	if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+	onDeath := func(f *health.Failure) { dead <- f }
+	if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, onDeath); err != nil {
 		t.Fatal(err)
 	}
 	pid, err := vital()
@@ -400,13 +377,14 @@ func TestVital(t *testing.T) {
 	}
 	select {
 	case f := <-dead:
-		if f.Message != "the worker of rank 0 (n0) died: its vital has ended (it slept too long)" || !slices.Contains(f.Lines, "serving") || f.Child != "worker" {
+		if f.Message != "the worker of n0 died: its vital has ended (it slept too long)" ||
+			!slices.Contains(f.Lines, "serving") || f.Child != "worker" {
 			t.Errorf("it is told %+v", f)
 		}
 	case <-time.After(ceiling):
 		t.Error("its death is not known")
 	}
-	c.StopSelected(0, func(string) bool { return true })
+	endAll(c)
 }
 
 // nonEmpty returns nil if a file has content.
@@ -458,34 +436,27 @@ func TestStoppedByDriver(t *testing.T) {
 		says         string // empty: no failure is reported
 	}{
 		{"and ends well", "exit 0", ""},
-		{"and fails", "exit 3", `the worker of rank 0 (n0) has ended: the driver has run "sh -c `},
+		{"and fails", "exit 3", `the worker of n0 has ended: the driver has run "sh -c `},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			c, pid := children(t), filepath.Join(t.TempDir(), "pid")
-			c.cfg.OnWriteError, c.cfg.Starter = func(error) {}, slowStarter{c.cfg.Starter}
+			c.cfg.Starter = slowStarter{c.cfg.Starter}
 			var tasks sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			defer tasks.Wait()
-			defer cancel()
-			c.contexts.Run, c.contexts.Teardown = ctx, ctx
-			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
-			c.OpenLogs(dir, 0, 1, "rank 0 (n0)")
+			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(c.contexts.Run) }) }
 			dead := make(chan *health.Failure, 2)
 			service := &framework.Service{
 				Name: "worker", Argv: ShellCommand("echo $$ >" + pid + "; exec sleep 1000"), Env: os.Environ(),
-				CheckReady:    func(context.Context) error { return nonEmpty(pid) },
-				ExitDetection: framework.ExitDetection{IsStopCommand: func(argv []string) bool { return slices.Contains(argv, "stop-it") }},
+				CheckReady: func(context.Context) error { return nonEmpty(pid) },
 			}
-			if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+			service.ExitDetection.IsStopCommand = func(argv []string) bool { return slices.Contains(argv, "stop-it") }
+			onDeath := func(f *health.Failure) { dead <- f }
+			if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, onDeath); err != nil {
 				t.Fatal(err)
 			}
+			script := "sh -c 'kill -9 $(cat " + pid + "); sleep 3' stop-it; " + tc.ending
 			driver, err := c.Start(t.Context(), process.Spec{
-				Name: DriverName, Argv: ShellCommand("sh -c 'kill -9 $(cat " + pid + "); sleep 3' stop-it; " + tc.ending), Env: os.Environ(),
+				Name: DriverName, Argv: ShellCommand(script), Env: os.Environ(),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -502,7 +473,7 @@ func TestStoppedByDriver(t *testing.T) {
 			if (told == nil) != (tc.says == "") || told != nil && !strings.Contains(told.Message, tc.says) {
 				t.Errorf("it is told %+v, want %q", told, tc.says)
 			}
-			c.StopSelected(0, func(string) bool { return true })
+			endAll(c)
 		})
 	}
 }
@@ -525,15 +496,6 @@ func TestTakenPorts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c := children(t)
-			run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.cfg.OnWriteError, c.cfg.Starter = func(error) {}, slowStarter{c.cfg.Starter}
-			var tasks sync.WaitGroup
-			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(context.Background()) }) }
-			defer tasks.Wait() // for the end of the logs
-			c.OpenLogs(run, 0, 1, "n0")
 			ports, err := process.FindFreePorts(2)
 			if err != nil {
 				t.Fatal(err)
@@ -560,27 +522,31 @@ func TestTakenPorts(t *testing.T) {
 				return strings.Count(string(text), "\n")
 			}
 			var port int
-			err = c.Serve(t.Context(), Program{Kind: health.ServiceDied, Within: ceiling, Describe: func() (*framework.Service, error) {
+			isReady := func(context.Context) error {
+				if port != ports[0] && starts() == tc.starts {
+					return nil
+				}
+				if port == ports[0] {
+					taking()
+				}
+				return errors.New("not yet")
+			}
+			describe := func() (*framework.Service, error) {
 				port = ports[0]
 				if tc.choices {
 					port = ports[min(described, 1)]
 				}
 				described++
+				script := fmt.Sprintf("echo >>%s/starts; [ %d = %d ] || exec sleep 1000; "+
+					"until [ -e %s ]; do sleep 0.01; done; exit 1", at, port, ports[0], taken)
 				return &framework.Service{
-					Name: "ray head", MaxStarts: 3, Ports: []framework.Port{{Name: "its port", Number: port}}, Env: os.Environ(),
-					Argv: ShellCommand(fmt.Sprintf("echo >>%s/starts; [ %d = %d ] || exec sleep 1000; until [ -e %s ]; do sleep 0.01; done; exit 1", at, port, ports[0], taken)),
-					CheckReady: func(context.Context) error {
-						if port != ports[0] && starts() == tc.starts {
-							return nil
-						}
-						if port == ports[0] {
-							taking()
-						}
-						return errors.New("not yet")
-					},
+					Name: "ray head", MaxStarts: 3, Ports: []framework.Port{{Name: "its port", Number: port}},
+					Env: os.Environ(), Argv: ShellCommand(script), CheckReady: isReady,
 				}, nil
-			}}, func(*health.Failure) {})
-			c.StopSelected(0, func(string) bool { return true })
+			}
+			program := Program{Kind: health.ServiceDied, Within: ceiling, Describe: describe}
+			err = c.Serve(t.Context(), program, func(*health.Failure) {})
+			endAll(c)
 			if got := starts(); got != tc.starts {
 				t.Errorf("started %d times, want %d", got, tc.starts)
 			}
@@ -590,7 +556,8 @@ func TestTakenPorts(t *testing.T) {
 				}
 				return
 			}
-			want := fmt.Sprintf("cannot start the ray head of n0: port %d (its port) is taken: port %d of 127.0.0.1 is held by pid %d (", ports[0], ports[0], os.Getpid())
+			want := fmt.Sprintf("cannot start the ray head of n0: port %d (its port) is taken: "+
+				"port %[1]d of 127.0.0.1 is held by pid %d (", ports[0], os.Getpid())
 			if f := health.AsFailure(err); err == nil || !strings.HasPrefix(f.Message, want) {
 				t.Errorf("%v, want %q", err, want)
 			}

@@ -13,25 +13,30 @@ func TestNetworkVariables(t *testing.T) {
 	here := launcher.NodeAddress{Address: "10.0.0.7", Interface: "ib0"}
 	selected := here
 	selected.Selected = true
+	own := func(address, device string) string {
+		return "BRINGUPD_NODE_ADDRESS=" + address + " BRINGUPD_NODE_INTERFACE=" + device
+	}
+	ofPrograms := func(address, device, nccl string) string {
+		return " GLOO_SOCKET_IFNAME=" + device + " NCCL_SOCKET_IFNAME=" + nccl + " VLLM_HOST_IP=" + address
+	}
 	for _, tc := range []struct {
 		name    string
 		address launcher.NodeAddress
 		base    string
 		want    string
 	}{
-		{"found by the route", here, "", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0"},
-		{"unknown", launcher.NodeAddress{}, "BRINGUPD_NODE_ADDRESS=10.0.0.9 BRINGUPD_NODE_INTERFACE=ib1", ""},
-		{"selected", selected, "", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0 GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME==ib0 VLLM_HOST_IP=10.0.0.7"},
-		{"the user's own", selected, "NCCL_SOCKET_IFNAME=ib,eth", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0 GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib,eth VLLM_HOST_IP=10.0.0.7"},
-		{"those of a run around this one", here,
-			"BRINGUPD_NODE_ADDRESS=10.0.0.9 BRINGUPD_NODE_INTERFACE=ib1 GLOO_SOCKET_IFNAME=ib1 NCCL_SOCKET_IFNAME==ib1 VLLM_HOST_IP=10.0.0.9",
-			"BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0"},
+		{"found by the route", here, "", own("10.0.0.7", "ib0")},
+		{"unknown", launcher.NodeAddress{}, own("10.0.0.9", "ib1"), ""},
+		{"selected", selected, "", own("10.0.0.7", "ib0") + ofPrograms("10.0.0.7", "ib0", "=ib0")},
+		{"the user's own", selected, "NCCL_SOCKET_IFNAME=ib,eth",
+			own("10.0.0.7", "ib0") + ofPrograms("10.0.0.7", "ib0", "ib,eth")},
+		{"those of a run around this one", here, own("10.0.0.9", "ib1") + ofPrograms("10.0.0.9", "ib1", "=ib1"),
+			own("10.0.0.7", "ib0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, variable := range (Environment{Address: tc.address}).AddTo(strings.Fields(tc.base)) {
-				name, _, _ := strings.Cut(variable, "=")
-				if strings.HasPrefix(name, "BRINGUPD_NODE_A") || strings.HasPrefix(name, "BRINGUPD_NODE_I") || strings.HasSuffix(name, "_IFNAME") || name == "VLLM_HOST_IP" {
+				if strings.Contains(own("", "")+ofPrograms("", "", ""), strings.SplitAfter(variable, "=")[0]) {
 					got = append(got, variable)
 				}
 			}
@@ -53,10 +58,13 @@ func TestFlightRecorderVariables(t *testing.T) {
 		base                   []string
 		wantNewest, wantOldest string
 	}{
-		{"no buffer", nil, "", ""}, {"size 0", []string{"TORCH_FR_BUFFER_SIZE=0"}, "", ""},
-		{"a buffer", []string{"TORCH_FR_BUFFER_SIZE=2000"}, own, ""}, {"the older name", []string{"TORCH_NCCL_TRACE_BUFFER_SIZE=2000"}, "", own},
-		{"another place", []string{"TORCH_FR_BUFFER_SIZE=2000", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/tmp/x_"}, "", "/tmp/x_"},
-		{"in another run", []string{"TORCH_FR_BUFFER_SIZE=2000", newest + "=/logs/6.0/logs/flight-recorder-rank_"}, own, ""},
+		{"no buffer", nil, "", ""},
+		{"size 0", []string{"TORCH_FR_BUFFER_SIZE=0"}, "", ""},
+		{"a buffer", []string{"TORCH_FR_BUFFER_SIZE=2000"}, own, ""},
+		{"the older name", []string{"TORCH_NCCL_TRACE_BUFFER_SIZE=2000"}, "", own},
+		{"another place", []string{"TORCH_FR_BUFFER_SIZE=2000", older + "=/tmp/x_"}, "", "/tmp/x_"},
+		{"in another run", []string{"TORCH_FR_BUFFER_SIZE=2000",
+			newest + "=/logs/6.0/logs/flight-recorder-rank_"}, own, ""},
 	} {
 		lookup := launcher.EnvironmentOf(Environment{Dir: "/logs/7.0"}.AddTo(tc.base))
 		gotNewest, _ := lookup(newest)

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,46 +16,40 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestCopyLogs verifies that a service's own logs are kept if this node ends the run with a failure,
 // or if this is configured, and of a long file the end.
 func TestCopyLogs(t *testing.T) {
+	const cut = "[bringupd: 4 bytes left out]\n"
+	long := strings.Repeat("x", failedTailSize)
 	for _, tc := range []struct {
-		name   string
-		always bool
-		failed bool
-		want   string // of the long file
+		name           string
+		always, failed bool
+		want           string // of the long file
 	}{
-		{"nobody wants them", false, false, ""},
-		{"it fails", false, true, fmt.Sprintf("[bringupd: %d bytes left out]\n%s", len("one\n"), strings.Repeat("x", failedTailSize))},
-		{"at the end", true, false, "one\n" + strings.Repeat("x", failedTailSize)},
-		{"at the end of a run that fails", true, true, "one\n" + strings.Repeat("x", failedTailSize)},
+		{"nobody wants them", false, false, ""}, {"it fails", false, true, cut + long},
+		{"at the end", true, false, "one\n" + long}, {"at the end of a run that fails", true, true, "one\n" + long},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-			must(t, err)
-			c, from := children(t), t.TempDir()
-			c.OpenLogs(dir, 0, 1, "n0")
-			write(t, from, "raylet.out", "one\n"+strings.Repeat("x", failedTailSize))
-			for range 2 { // it starts again
-				c.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: framework.ServiceLogs{Dir: from, KeepAlways: tc.always}})
-			}
-			c.CopyLogs(tc.failed)
-			got, err := os.ReadFile(filepath.Join(dir.Path(), signal.LogsDir, "worker-0000.d", "raylet.out"))
-			if string(got) != tc.want || (err != nil) != (tc.want == "") {
-				t.Errorf("%d bytes are kept, want %d: %v", len(got), len(tc.want), err)
-			}
-		})
+		c, from := children(t), t.TempDir()
+		write(t, from, "raylet.out", "one\n"+long)
+		for range 2 { // it starts again
+			logs := framework.ServiceLogs{Dir: from, KeepAlways: tc.always}
+			c.RegisterLogs(&framework.Service{Name: "worker", OwnLogs: logs})
+		}
+		c.CopyLogs(tc.failed)
+		got, err := os.ReadFile(filepath.Join(c.dir.Path(), signal.LogsDir, "worker-0000.d", "raylet.out"))
+		if string(got) != tc.want || (err != nil) != (tc.want == "") {
+			t.Errorf("%s: %d bytes are kept, want %d: %v", tc.name, len(got), len(tc.want), err)
+		}
 	}
 }
 
 func TestCopiedFiles(t *testing.T) {
 	from := t.TempDir()
 	for name, text := range map[string]string{
-		"a.log": "one\n", "empty.log": "", "events/raylet.log": "two\n", "serve/x/y.log": "3\n", "a/b/c/d/e.log": "far\n",
-		"long.log": "0123456789",
+		"a.log": "one\n", "empty.log": "", "events/raylet.log": "two\n", "serve/x/y.log": "3\n",
+		"a/b/c/d/e.log": "far\n", "long.log": "0123456789",
 	} {
 		write(t, from, name, text)
 	}
@@ -74,7 +67,8 @@ func TestCopiedFiles(t *testing.T) {
 		got[entry.Name()] = string(text)
 	}
 	if diff := cmp.Diff(map[string]string{
-		"a.log": "one\n", "events.raylet.log": "two\n", "serve.x.y.log": "3\n", "long.log": "[bringupd: 6 bytes left out]\n6789",
+		"a.log": "one\n", "events.raylet.log": "two\n", "serve.x.y.log": "3\n",
+		"long.log": "[bringupd: 6 bytes left out]\n6789",
 	}, got); diff != "" {
 		t.Error(diff)
 	}

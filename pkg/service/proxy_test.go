@@ -16,7 +16,8 @@ func TestBypassProxy(t *testing.T) {
 		{"an empty proxy", "http_proxy=", "", ""},
 		{"a proxy", "http_proxy=http://p:3128", added, added},
 		{"in upper case", "HTTPS_PROXY=http://p:3128", added, added},
-		{"one list", "all_proxy=socks5://p no_proxy=.site,n1", ".site,n1,localhost,127.0.0.1,n0,10.0.0.7", ".site,n1,localhost,127.0.0.1,n0,10.0.0.7"},
+		{"one list", "all_proxy=socks5://p no_proxy=.site,n1",
+			".site,n1,localhost,127.0.0.1,n0,10.0.0.7", ".site,n1,localhost,127.0.0.1,n0,10.0.0.7"},
 		{"two lists", "http_proxy=p no_proxy=a NO_PROXY=b", "a," + added, "b," + added},
 		{"all hosts", "http_proxy=p NO_PROXY=*", "*", "*"},
 	} {

@@ -34,6 +34,11 @@ func (g guarded) NodeCredentials(node framework.Node, secret []byte) (framework.
 
 func (guarded) WarnIfOpen(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
+func newTempDir(t *testing.T, in string) *TempDir {
+	life := Contexts{Run: t.Context(), Teardown: t.Context()}
+	return NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), life)
+}
+
 func TestAdmit(t *testing.T) {
 	refused := errors.New("cannot make a key")
 	for _, tc := range []struct {
@@ -48,7 +53,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := t.TempDir()
-			p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := newTempDir(t, in)
 			dir, err := p.EnsureDir()
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +92,7 @@ func TestKeepWithoutSecrets(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(in, keysDirName([]byte("secret"))), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	p := newTempDir(t, in)
 	dir, err := p.EnsureDir()
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +129,7 @@ func TestKeysOfAStranger(t *testing.T) {
 			if err := plant(filepath.Join(in, keysDirName([]byte("secret")))); err != nil {
 				t.Fatal(err)
 			}
-			p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := newTempDir(t, in)
 			env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
 			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot write this run's keys to "+in) {
 				t.Errorf("%v, %v", env, err)
@@ -153,7 +158,8 @@ func TestShortDir(t *testing.T) {
 			}
 			var owned []string
 			core, logs := observer.New(zap.InfoLevel)
-			p := NewTempDir(in, time.Minute, func(dir files.OwnedPath) { owned = append(owned, dir.Path) }, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := newTempDir(t, in)
+			p.onCreated, p.log = func(dir files.OwnedPath) { owned = append(owned, dir.Path) }, zap.New(core)
 			dir, err := p.EnsureDir()
 			if err != nil {
 				t.Fatal(err)
@@ -188,7 +194,7 @@ func TestShortDir(t *testing.T) {
 // TestNoShortDir verifies that the limit is reported if no link can be short enough, and that a
 // daemon without sockets opens none.
 func TestNoShortDir(t *testing.T) {
-	p := NewTempDir(t.TempDir(), time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	p := newTempDir(t, t.TempDir())
 	if dir, err := p.EnsureShortDir(3); err == nil || !strings.Contains(err.Error(), "at most 3 are accepted") {
 		t.Errorf("%s, %v", dir, err)
 	}
@@ -203,7 +209,7 @@ func TestNoShortDir(t *testing.T) {
 func TestTempDirExchanged(t *testing.T) {
 	users.Need(t)
 	project := users.Project(t)
-	p := NewTempDir(project, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	p := newTempDir(t, project)
 	dir, err := p.EnsureDir()
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +222,8 @@ func TestTempDirExchanged(t *testing.T) {
 		data := filepath.Join(project, name)
 		err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "kept"), nil, 0o600),
 			os.WriteFile(filepath.Join(path, "file"), nil, 0o600),
-			users.Stranger.Command(t.Context(), project, "sh", "-c", `mv "$1" "$2.aside" && mv "$2" "$1"`, "sh", path, data).Run())
+			users.Stranger.Command(t.Context(), project, "sh", "-c", `mv "$1" "$2.aside" && mv "$2" "$1"`, "sh",
+				path, data).Run())
 		if err != nil {
 			t.Fatal(err)
 		}

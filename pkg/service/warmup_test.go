@@ -1,21 +1,13 @@
 package service
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestWarm verifies that a service uses the process that was started in advance, unless it cannot
@@ -35,17 +27,11 @@ func TestWarm(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c, at := children(t), t.TempDir()
-			dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.cfg.OnWriteError = func(error) {}
-			c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
-			c.OpenLogs(dir, 0, 1, "n0")
 			begin := func(command string) []string {
 				return ShellCommand("cd " + at + "; " + command + "; exec sleep 1000")
 			}
-			service := &framework.Service{Name: "worker", Argv: begin("echo $$ >argv"), Env: os.Environ(), WarmInput: []byte(`{"go": "on"}`)}
+			service := &framework.Service{Name: "worker", Argv: begin("echo $$ >argv"), Env: os.Environ(),
+				WarmInput: []byte(`{"go": "on"}`)}
 			if tc.warm != "" {
 				service.WarmCommand = func() []string { return begin(tc.warm) }
 			}
@@ -60,7 +46,8 @@ func TestWarm(t *testing.T) {
 			if w := c.prestarted; w != nil && tc.env == "" && tc.want == "begun" {
 				<-w.child.Ended()
 			}
-			if err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(f *health.Failure) {}); err != nil {
+			onDeath := func(*health.Failure) {}
+			if err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, onDeath); err != nil {
 				t.Fatal(err)
 			}
 			untilThere(t, filepath.Join(at, tc.want))
@@ -72,42 +59,7 @@ func TestWarm(t *testing.T) {
 			if c.Count() != 1 {
 				t.Errorf("there are %d children", c.Count())
 			}
-			c.StopSelected(0, func(string) bool { return true })
+			endAll(c)
 		})
-	}
-}
-
-// TestPortTakenBetweenStarts verifies that each start checks for other processes on the service's
-// ports and names them, also after a start that failed temporarily.
-func TestPortTakenBetweenStarts(t *testing.T) {
-	c := children(t)
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.cfg.OnWriteError = func(error) {}
-	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
-	c.OpenLogs(dir, 0, 1, "n0")
-	ports, err := process.FindFreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := &framework.Service{
-		Name: "worker", Argv: ShellCommand("exit 1"), Env: os.Environ(), ReadyPort: ports[0], MaxStarts: 2,
-		CheckReady: func(context.Context) error { return errors.New("not yet") },
-		IsTransient: func(process.Exit, []string) bool {
-			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
-			if err != nil {
-				t.Error(err)
-				return false
-			}
-			t.Cleanup(func() { _ = listener.Close() })
-			return true
-		},
-	}
-	err = c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
-	want := fmt.Sprintf("port %d (worker) is taken: port %[1]d of 127.0.0.1 is held by pid %d", ports[0], os.Getpid())
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v does not say %q", err, want)
 	}
 }
