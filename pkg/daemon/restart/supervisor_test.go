@@ -46,12 +46,14 @@ func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifec
 	w.supervisor = &supervisor{
 		isHead: node == 0,
 		cfg: deps.Config{Config: config.Config{
-			Identity: launcher.Identity{Launcher: launcher.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
-			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100},
+			Identity: launcher.Identity{Launcher: launcher.LauncherRanks, NodeIndex: node, Size: 2,
+				Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
+			LogDir: filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100},
 		}, Set: deps.Set{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}}},
 		runDaemon: func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
 			w.mu.Lock()
-			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, time.Since(w.start).Round(time.Second)))
+			at := time.Since(w.start).Round(time.Second)
+			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, at))
 			w.mu.Unlock()
 			return play(w, cfg)
 		},
@@ -83,7 +85,8 @@ func (w *world) expectTaken(want ...string) {
 func lost(cfg deps.Config, node int) lifecycle.Exit {
 	f := health.NewFailure(health.DaemonDied, "node %d has died", node)
 	f.LostNodes = []int{node}
-	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
+	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.Failure,
+		NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
 
 // make creates an attempt's directory, as the head does, and writes its result unless next is
@@ -91,21 +94,31 @@ func lost(cfg deps.Config, node int) lifecycle.Exit {
 func (w *world) make(attempt, next int) *signal.Dir {
 	w.t.Helper()
 	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), record.Job{})
-	if err == nil && next >= 0 {
-		f := health.NewFailure(health.DaemonDied, "node 1 has died")
-		f.LostNodes = []int{1}
-		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure, Succession: record.Succession{NextAttempt: next}})
-	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if next >= 0 {
+		f := health.NewFailure(health.DaemonDied, "node 1 has died")
+		f.LostNodes = []int{1}
+		w.finish(dir, record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure,
+			Succession: record.Succession{NextAttempt: next}})
+	}
 	return dir
+}
+
+// finish publishes the result of an attempt.
+func (w *world) finish(dir *signal.Dir, result record.Result) {
+	w.t.Helper()
+	if err := dir.PublishOnce(w.t.Context(), signal.NameResult, &result); err != nil {
+		w.t.Error(err)
+	}
 }
 
 // joined publishes that a daemon of a node, the process pid of this host, has joined.
 func (w *world) joined(dir *signal.Dir, node, pid int) {
 	w.t.Helper()
-	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{PID: pid}, false)
+	name := signal.NodeName(node, 2, record.StateJoined)
+	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, name, &record.Joined{PID: pid}, false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -127,7 +140,8 @@ func TestHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
 			exit := lost(cfg, 1)
-			if p := cfg.Previous.History.Progress; (p != nil) != (cfg.Identity.Attempt > 2) || p != nil && p.MaxStep != 7 {
+			p := cfg.Previous.History.Progress
+			if (p != nil) != (cfg.Identity.Attempt > 2) || p != nil && p.MaxStep != 7 {
 				w.t.Errorf("attempt %d is told of the progress %+v", cfg.Identity.Attempt, p)
 			}
 			switch cfg.Identity.Attempt {
@@ -136,8 +150,9 @@ func TestHead(t *testing.T) {
 			case 4:
 				return lifecycle.Exit{Code: 3, Outcome: &lifecycle.Outcome{Code: 3, Orderly: true}}
 			}
-			if attempt := cfg.Identity.Attempt; attempt > 0 && (len(cfg.Previous.LostNodes) != 1 || cfg.Previous.LostNodes[0].NodeIndex != 1) {
-				w.t.Errorf("attempt %d is told of %+v", attempt, cfg.Previous)
+			lost := cfg.Previous.LostNodes
+			if cfg.Identity.Attempt > 0 && (len(lost) != 1 || lost[0].NodeIndex != 1) {
+				w.t.Errorf("attempt %d is told of %+v", cfg.Identity.Attempt, cfg.Previous)
 			}
 			return exit
 		})
@@ -208,7 +223,8 @@ func TestHeadIsNotBack(t *testing.T) {
 			if took := time.Since(w.start); took.String() != tc.within {
 				t.Errorf("it took %s, not %s", took, tc.within)
 			}
-			want := fmt.Sprintf("attempt 2 has not started within %s: node 0 (n0) has not been restarted; the previous one ended: node %d has died", tc.within, tc.lost)
+			want := fmt.Sprintf("attempt 2 has not started within %s: node 0 (n0) has not been restarted; "+
+				"the previous one ended: node %d has died", tc.within, tc.lost)
 			if !slices.Contains(w.said, want) {
 				t.Errorf("it said %q", w.said)
 			}
@@ -275,7 +291,8 @@ func TestToldToEnd(t *testing.T) {
 					if !slices.Equal(told, []os.Signal{syscall.SIGTERM, syscall.SIGCONT}) {
 						w.t.Errorf("it was told %v", told)
 					}
-					return lifecycle.Exit{Code: 143, EndRequested: true, Outcome: &lifecycle.Outcome{Code: 143, NextAttempt: lifecycle.NextAttempt{Number: 3}}}
+					return lifecycle.Exit{Code: 143, EndRequested: true, Outcome: &lifecycle.Outcome{Code: 143,
+						NextAttempt: lifecycle.NextAttempt{Number: 3}}}
 				}
 				return lost(cfg, 1)
 			})
@@ -309,7 +326,7 @@ func TestNextAttemptHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, func(w *world, cfg deps.Config) lifecycle.Exit {
 			w.make(0, 1)
-			_ = w.make(1, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			w.finish(w.make(1, -1), record.Result{})
 			return lost(cfg, 1)
 		})
 		w.live(0)
@@ -330,15 +347,21 @@ func TestStartedAnew(t *testing.T) {
 		says       string
 	}{
 		{"nothing is there", 1, func(*world) {}, false, 9, []string{"0 at 0s"}, ""},
-		{"a worker of a run under way", 1, func(w *world) { w.make(0, 1); w.make(1, -1) }, false, 9, []string{"1 at 0s"}, ""},
+		{"a worker of a run under way", 1, func(w *world) {
+			w.make(0, 1)
+			w.make(1, -1)
+		}, false, 9, []string{"1 at 0s"}, ""},
 		{"a head after the end", 0, func(w *world) { w.make(0, 1) }, false, 9, []string{"1 at 1s"}, ""},
-		{"a worker after the very end", 1, func(w *world) { w.make(0, 1); w.make(1, 0) }, false, 76, nil, "run j-a1 has ended already, with code 76: node 1 has died"},
-		{"a head of a whole job that is started anew", 0, func(w *world) { w.make(0, 0) }, true, 9, []string{"1 at 1s"}, ""},
+		{"a worker after the very end", 1, func(w *world) {
+			w.make(0, 1)
+			w.make(1, 0)
+		}, false, 76, nil, "run j-a1 has ended already, with code 76: node 1 has died"},
+		{"a head of a job that is started anew", 0, func(w *world) { w.make(0, 0) }, true, 9, []string{"1 at 1s"}, ""},
 		{"a worker whose death is noticed", 1, func(w *world) {
 			dir := w.make(0, -1)
 			w.joined(dir, 1, 0)
 			time.AfterFunc(7*time.Second, func() {
-				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: 1}})
+				w.finish(dir, record.Result{Code: 76, Succession: record.Succession{NextAttempt: 1}})
 				w.make(1, -1)
 			})
 		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of node 1 (n1) takes part in attempt 1"},
@@ -353,22 +376,23 @@ func TestStartedAnew(t *testing.T) {
 		{"a second head on its host", 0, func(w *world) {
 			w.joined(w.make(0, -1), 0, other)
 		}, true, 65, nil, "start one daemon per host"},
-		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 have ended"},
+		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"},
+			"the daemons of attempt 1 have ended"},
 		{"a head of a name that was used", 0, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			w.finish(w.make(0, -1), record.Result{})
 		}, false, 66, nil, "give another --job-id"},
 		{"another launch of a name that is done", 0, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			w.finish(w.make(0, -1), record.Result{})
 		}, true, 66, nil, "give another --job-id"},
 		{"a head's pod of a job that is done", 0, func(w *world) {
 			w.relaunchesEach = true
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			w.finish(w.make(0, -1), record.Result{})
 		}, true, 0, nil, "run j has ended already"},
 		{"a worker of a job that is done", 1, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
+			w.finish(w.make(0, -1), record.Result{})
 		}, true, 0, nil, "run j has ended already"},
 		{"a head of a job whose driver has failed", 0, func(w *world) {
-			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 3})
+			w.finish(w.make(0, -1), record.Result{Code: 3})
 		}, true, 9, []string{"1 at 1s"}, ""},
 		{"a worker that sees a part of the directory first", 1, func(w *world) {
 			control := filepath.Join(w.make(0, -1).Path(), signal.ControlDir)
@@ -424,11 +448,15 @@ func TestRequeueContinuesCount(t *testing.T) {
 		node  int
 		had   *record.RestartHistory
 		count int
-	}{{"the head", 0, history, 2}, {"a worker, which does not decide", 1, history, 0}, {"the head, without restarts before", 0, nil, 0}} {
+	}{
+		{"the head", 0, history, 2}, {"a worker, which does not decide", 1, history, 0},
+		{"the head, without restarts before", 0, nil, 0},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, tc.node, func(w *world, cfg deps.Config) lifecycle.Exit {
-					if h := cfg.Previous.History; h.Count != tc.count || len(h.Times) != tc.count || tc.count > 0 && h.NodeFailures["n1"] != 2 {
+					h := cfg.Previous.History
+					if h.Count != tc.count || len(h.Times) != tc.count || tc.count > 0 && h.NodeFailures["n1"] != 2 {
 						w.t.Errorf("it is told of %+v", h)
 					}
 					isTold := cfg.Previous.History.Progress != nil
@@ -440,7 +468,7 @@ func TestRequeueContinuesCount(t *testing.T) {
 				// The last attempt before the requeue, which had two restarts before it.
 				f := health.NewFailure(health.DaemonDied, "node 1 has died")
 				f.LostNodes = []int{1}
-				_ = w.make(2, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{
+				w.finish(w.make(2, -1), record.Result{
 					Code: 76, Cause: &f.Failure, Progress: &record.Progress{MaxStep: 7, Elapsed: time.Hour},
 					Succession: record.Succession{History: tc.had},
 				})
