@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // testCluster is a framework whose head's service is ready, and whose members are listed, when the
@@ -73,22 +73,15 @@ func (c testCluster) CheckMembers(
 
 // service returns the service of a node, which runs until it is stopped.
 func (testCluster) service(node int) *framework.Service {
-	return &framework.Service{Argv: []string{"sh"}, Env: []string{
-		"BRINGUPD_ROLE=rl", "BRINGUPD_ROLE_INDEX=0", fmt.Sprintf("BRINGUPD_INSTANCE_RANK=%d", node), "BRINGUPD_GENERATION=",
-	}}
+	return &framework.Service{Argv: []string{"sh"}, Env: []string{"BRINGUPD_ROLE=rl", "BRINGUPD_ROLE_INDEX=0",
+		fmt.Sprintf("BRINGUPD_INSTANCE_RANK=%d", node), "BRINGUPD_GENERATION="}}
 }
 
 // listenInBlock listens at the last port of a block of this test's own, until the test ends. On ports that
 // the kernel assigns to anybody, others may begin to listen meanwhile.
 func listenInBlock(t *testing.T) (port int) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var tasks sync.WaitGroup
-	t.Cleanup(func() {
-		cancel()
-		tasks.Wait()
-	})
-	background := func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }
+	background, _ := testTasks(t)
 	block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +114,8 @@ func TestClusterAwaitsHead(t *testing.T) {
 		isUp.Store(true)
 		r.later()
 		r.want("starts", r.starts(), "rl.0.0.g", "rl.0.1.g")
-		r.want("marks", r.names(signal.NodesDir, ".g0."), "0000.i0000.g0.head", "0000.i0000.g0.ready", "0001.i0000.g0.ready")
+		r.want("marks", r.names(signal.NodesDir, ".g0."), "0000.i0000.g0.head", "0000.i0000.g0.ready",
+			"0001.i0000.g0.ready")
 		if status := r.head.instances[0].Status; status != roles.StatusReady {
 			t.Errorf("the status is %v", status)
 		}
@@ -147,7 +141,8 @@ func TestClusterAwaitsHead(t *testing.T) {
 			r.later()
 			r.later()
 		}
-		if orders := r.names(signal.ControlDir, ".head"); len(orders) > 1+keptGenerations || !slices.Contains(orders, "inst.0000.g5.head") {
+		orders := r.names(signal.ControlDir, ".head")
+		if len(orders) > 1+keptGenerations || !slices.Contains(orders, "inst.0000.g5.head") {
 			t.Errorf("the orders are %v", orders)
 		}
 	})
@@ -165,9 +160,7 @@ func TestClusterOnSpare(t *testing.T) {
   - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: 1}
 `, func(r *run) {
 		r.kill(1)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(false, 1)
 		r.sleep(time.Minute)
 		var heads []string // known to the worker
 		r.mu.Lock()
@@ -204,7 +197,8 @@ func TestClusterCommand(t *testing.T) {
 		processes := func() []string { return slices.Sorted(slices.Values(r.nodes[0].starter.Left())) }
 		r.want("processes without members", processes(),
 			"beside.0", "ofseveral.0", "other.0", "rl.0.0", "rl.0.0-worker", "several.0", "several.0-worker")
-		r.want("marks without members", r.names(signal.NodesDir, "i0000.g0."), "0000.i0000.g0.head", "0001.i0000.g0.ready")
+		r.want("marks without members", r.names(signal.NodesDir, "i0000.g0."),
+			"0000.i0000.g0.head", "0001.i0000.g0.ready")
 		isListed.Store(true)
 		r.later()
 		r.want("processes", processes(),
@@ -231,8 +225,6 @@ func TestClusterCommand(t *testing.T) {
 		}
 		r.exit("rl.0.1.g", 3)
 		r.later()
-		if cause := r.cause(); cause == nil || cause.Child != "rl.0.1" || cause.Code != 3 {
-			t.Errorf("the cause is %+v", cause)
-		}
+		r.wantCause(record.Failure{Child: "rl.0.1", Code: 3})
 	})
 }

@@ -108,9 +108,7 @@ func TestSpareWithLink(t *testing.T) {
 				links.SetConnected(3, time.Now())
 				r.head.cfg.Links = links
 				r.kill(1)
-				if !r.head.LoseNodes([]int{1}, false) {
-					t.Fatal("the loss was not tolerated")
-				}
+				r.lose(false, 1)
 				time.Sleep(time.Minute)
 				if got := r.find("store.1.0.g1").node; got != want {
 					t.Errorf("it runs on %s, want %s", got, want)
@@ -137,9 +135,7 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 		r.exit("train.2.0.g0", 0)
 		r.later()
 		r.kill(1)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(false, 1)
 		time.Sleep(time.Minute)
 		var started []string
 		r.mu.Lock()
@@ -169,21 +165,14 @@ func TestSpareOfOtherComponent(t *testing.T) {
 		r.openGate()
 		r.head.update(func() { r.head.spares[0].Group = 1 })
 		r.kill(1, 2)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(false, 1)
 		r.later()
 		if one := r.find("serve.0.0.g1"); one.node != "n4" {
 			t.Errorf("it runs on %s", one.node)
 		}
-		if !r.head.LoseNodes([]int{2}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(false, 2)
 		r.later()
-		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusReady, roles.StatusLost}
-		if got := r.statuses(); !slices.Equal(got, want) {
-			t.Errorf("the states are %v, want %v", got, want)
-		}
+		r.wantStatuses(roles.StatusReady, roles.StatusReady, roles.StatusLost)
 	})
 }
 
@@ -204,9 +193,7 @@ func TestNamesAreBounded(t *testing.T) {
 			r.exit(fmt.Sprintf("pair.0.1.g%d", generation), 1)
 			s.flap("ready")
 		}
-		if cause := r.cause(); cause != nil {
-			t.Fatal(cause.Message)
-		}
+		r.goesOn()
 		for dir, most := range map[string]int{signal.NodesDir: 24, signal.ControlDir: 18} {
 			if names := r.names(dir, ""); len(names) > most {
 				t.Errorf("%d names in %s after %d restarts: %v", len(names), dir, restarts, names)
@@ -262,7 +249,8 @@ func (r *run) wantStall(due time.Duration, isBusy bool) {
 // period and the start are over before.
 func TestStallOfRestart(t *testing.T) {
 	inBubble(t, 2, `
-  - {name: train, nodes: 1, primary: true, command: train, restarts: {max: 1, backoff: 1m..1m}, ready: {probe: "file:/", timeout: 2m}}
+  - {name: train, nodes: 1, primary: true, command: train, restarts: {max: 1, backoff: 1m..1m},
+      ready: {probe: "file:/", timeout: 2m}}
 `, func(r *run) {
 		r.openGate()
 		r.began = time.Now()
@@ -297,9 +285,7 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 		r.exit("cache.0.0.g0", 1)
 		r.exit("pair.0.1.g0", 1)
 		r.kill(2)
-		if !r.head.LoseNodes([]int{2}, true) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(true, 2)
 		r.later()
 		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
 		r.nodes[0].Background(r.head.StopInOrder)
@@ -366,15 +352,10 @@ func TestTwoLossesInOneInstance(t *testing.T) {
 		r.openGate()
 		r.kill(1, 2, 3)
 		for _, node := range []int{1, 2, 3} {
-			if !r.head.LoseNodes([]int{node}, false) {
-				t.Fatalf("the loss of node %d was not tolerated", node)
-			}
+			r.lose(false, node)
 		}
 		r.sleep(time.Minute)
-		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady}
-		if got := r.statuses(); !slices.Equal(got, want) {
-			t.Errorf("the states are %v, want %v", got, want)
-		}
+		r.wantStatuses(roles.StatusReady, roles.StatusLost, roles.StatusReady)
 	})
 }
 
@@ -402,16 +383,15 @@ func TestSpareIsLostWhileItTakesAPlace(t *testing.T) {
 					return dead(op, path)
 				})
 				for _, node := range []int{1, 2} {
-					if !r.head.LoseNodes([]int{node}, false) {
-						t.Fatalf("the loss of node %d was not tolerated", node)
-					}
+					r.lose(false, node)
 					time.Sleep(time.Second)
 				}
 				r.sleep(time.Minute)
 				if got := r.statuses()[1]; got != want {
 					t.Errorf("the instance is %s, want %s", got, want)
 				}
-				if spares == 2 && !slices.ContainsFunc(r.tasks, func(one *startedChild) bool { return one.node == "n3" }) {
+				isOnN3 := func(one *startedChild) bool { return one.node == "n3" }
+				if spares == 2 && !slices.ContainsFunc(r.tasks, isOnN3) {
 					t.Errorf("the second spare has started nothing: %v", r.starts())
 				}
 			})
@@ -440,13 +420,12 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 		})
 		r.exit("prepare.0.0.g0", 0)
 		r.exit("pair.0.1.g0", 1)
-		if !r.head.LoseNodes([]int{2}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
+		r.lose(false, 2)
 		time.Sleep(20 * time.Second)
 		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "prepare.0.0.g0", "single.0.0.g0")
 		r.setFault(dead)
 		time.Sleep(20 * time.Second)
-		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
+		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1",
+			"prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
 	})
 }

@@ -25,21 +25,13 @@ func TestToleratedExits(t *testing.T) {
 			t.Errorf("logged: %v", r.logged.All())
 		}
 		for _, index := range []string{"1", "2", "3", "4"} {
-			if r.cause() != nil {
-				t.Fatalf("the run has ended before the exit of server.%s: %+v", index, r.cause())
-			}
+			r.goesOn()
 			r.exit("server."+index+".0.g0", 11)
 			r.sleep(10 * time.Second)
 		}
 		r.exit("server.5.0.g0", 12)
 		r.later()
-		cause := r.cause()
-		if cause == nil || cause.Child != "server.5" || cause.Code != 12 {
-			t.Fatalf("the cause is %+v", cause)
-		}
-		if !strings.Contains(cause.Message, "has 1 of 7 instances left and needs 2") {
-			t.Errorf("the message is %q", cause.Message)
-		}
+		cause := r.wantCause(record.Failure{Child: "server.5", Code: 12}, "has 1 of 7 instances left and needs 2")
 		var before []string
 		for word := range strings.FieldsSeq(cause.Message) {
 			if strings.HasSuffix(word, "s") && strings.Contains(cause.Message, ", "+word+" before") {
@@ -64,9 +56,8 @@ func TestFurtherExit(t *testing.T) {
 		r.later()
 		r.exit("single.0.0.g0", 5)
 		r.later()
-		cause := r.cause()
-		if cause == nil || cause.Child != "single.0" || strings.Count(cause.Message, "pair.0") != 1 ||
-			!strings.Contains(cause.Message, "pair.0.0") {
+		cause := r.wantCause(record.Failure{Child: "single.0"}, "pair.0.0")
+		if strings.Count(cause.Message, "pair.0") != 1 {
 			t.Errorf("the cause is %+v", cause)
 		}
 	})
@@ -83,9 +74,8 @@ func TestUnreadableExit(t *testing.T) {
 		})
 		r.exit("server.1.0.g0", 3)
 		r.later()
-		if cause := r.cause(); cause == nil || cause.Kind != health.ServiceDied || cause.NodeIndex != 1 ||
-			!strings.HasPrefix(cause.Message, "server.1 has exited") {
-			t.Errorf("the cause is %+v", cause)
+		if cause := r.wantCause(record.Failure{Kind: health.ServiceDied}, "server.1 has exited"); cause.NodeIndex != 1 {
+			t.Errorf("it was on node %d", cause.NodeIndex)
 		}
 	})
 }
@@ -98,13 +88,9 @@ func TestMarkOfUnknownInstance(t *testing.T) {
 			r.mark(record.InstanceMark{Instance: instance, State: record.InstanceExited})
 		}
 		r.later()
-		if cause := r.cause(); cause != nil {
-			t.Fatalf("the run has ended: %+v", cause)
-		}
+		r.goesOn()
 		r.exit("server.1.0.g0", 3)
 		r.later()
-		if cause := r.cause(); cause == nil || cause.Child != "server.1" {
-			t.Errorf("the cause is %+v", cause)
-		}
+		r.wantCause(record.Failure{Child: "server.1"})
 	})
 }

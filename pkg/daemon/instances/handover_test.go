@@ -20,7 +20,8 @@ import (
 // another process could have them, and that no other user can.
 func TestTakeGrants(t *testing.T) {
 	users.Need(t)
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0"}, record.Job{})
+	place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
+	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}

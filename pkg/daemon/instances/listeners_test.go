@@ -1,13 +1,10 @@
 package instances
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +19,8 @@ import (
 // other process claims.
 func portsRun(t *testing.T, file string, begin func(first int), test func(r *run)) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	defer cancel()
-	block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), 0)
+	background, _ := testTasks(t)
+	block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +57,16 @@ func listenAsStranger(t *testing.T, port int) (listener io.Closer) {
 	return listener
 }
 
-// strangers returns how often the head's node has said something of another user at a level.
-func (r *run) strangers(level zapcore.Level) (count int) {
-	for _, entry := range r.logged.All() {
-		if entry.Level == level && strings.Contains(entry.Message, "127.0.0.2") {
-			count++
-		}
+// wantStrangers checks at which levels the head's node has said something of another user.
+func (r *run) wantStrangers(want ...zapcore.Level) {
+	r.t.Helper()
+	var levels []zapcore.Level
+	for _, entry := range r.logged.FilterMessageSnippet("127.0.0.2").All() {
+		levels = append(levels, entry.Level)
 	}
-	return count
+	if !slices.Equal(levels, want) {
+		r.t.Errorf("logged at %v, want %v: %v", levels, want, r.logged.All())
+	}
 }
 
 // TestListeningIsPublished checks that a node publishes once in each generation that the process of
@@ -91,24 +87,26 @@ func TestListeningIsPublished(t *testing.T) {
 			r.sleep(maxListenerPause + time.Second)
 			r.want(what, r.names(signal.NodesDir, ".ready.000001"), want...)
 		}
+		const serverListens, ranksListen = "0000.i0000.g0.ready.000001", "0000.i0001.g0.ready.000001"
+		const peersListen = "0000.i0002.g0.ready.000001"
 		listed("nobody listens")
 		rpc := listenAt(t, "127.0.0.1", ports(0, 0)[1])
 		server := listenAt(t, "127.0.0.1", ports(0, 0)[0])
 		defer server.Close()
 		listed("another process listens at the endpoint")
 		r.listens.Store(true)
-		listed("the server listens", "0000.i0000.g0.ready.000001")
+		listed("the server listens", serverListens)
 		defer listenAt(t, "127.0.0.1", ports(1, 0)[0]).Close()
 		defer listenAt(t, "127.0.0.1", ports(2, 0)[0]).Close()
-		listed("ranks 0 listen", "0000.i0000.g0.ready.000001", "0000.i0001.g0.ready.000001")
+		listed("ranks 0 listen", serverListens, ranksListen)
 		defer listenAt(t, "127.0.0.1", ports(2, 1)[0]).Close()
-		listed("all peers listen", "0000.i0000.g0.ready.000001", "0000.i0001.g0.ready.000001", "0000.i0002.g0.ready.000001")
+		listed("all peers listen", serverListens, ranksListen, peersListen)
 		_, _ = rpc.Close(), server.Close()
 		r.exit("server.0.0.g0", 1)
 		r.later()
 		server = listenAt(t, "127.0.0.1", ports(0, 0)[0])
 		defer server.Close()
-		listed("the server listens again", "0000.i0000.g0.ready.000001", "0000.i0000.g1.ready.000001", "0000.i0001.g0.ready.000001", "0000.i0002.g0.ready.000001")
+		listed("the server listens again", serverListens, "0000.i0000.g1.ready.000001", ranksListen, peersListen)
 	})
 }
 
@@ -123,24 +121,17 @@ func TestStrangerAtPort(t *testing.T) {
   - {name: other, nodes: all, command: serve, ports: {http: auto, rpc: {count: 2}}}
 `, func(port int) { stranger = listenAsStranger(t, port) }, func(r *run) {
 		defer stranger.Close()
-		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusReady}
-		if got := r.statuses(); !slices.Equal(got, want) {
-			t.Errorf("the states are %v, want %v", got, want)
-		}
+		r.wantStatuses(roles.StatusReady, roles.StatusReady)
 		r.sleep(time.Minute)
 		r.want("endpoints", r.names(signal.NodesDir, ".ready.000001"))
-		if errors, warnings := r.strangers(zapcore.ErrorLevel), r.strangers(zapcore.WarnLevel); errors != 1 || warnings != 0 {
-			t.Errorf("%d errors and %d warnings were logged: %v", errors, warnings, r.logged.All())
-		}
+		r.wantStrangers(zapcore.ErrorLevel)
 		ports := r.plan.Roles[1].Instances[0].Processes[0].Ports
 		defer listenAt(t, "127.0.0.1", ports[0]).Close()
 		r.listens.Store(true)
 		r.sleep(time.Minute)
 		defer listenAsStranger(t, ports[1]+1).Close()
 		r.sleep(time.Minute)
-		if errors, warnings := r.strangers(zapcore.ErrorLevel), r.strangers(zapcore.WarnLevel); errors != 1 || warnings != 1 {
-			t.Errorf("%d errors and %d warnings were logged: %v", errors, warnings, r.logged.All())
-		}
+		r.wantStrangers(zapcore.ErrorLevel, zapcore.WarnLevel)
 	})
 }
 
@@ -149,10 +140,12 @@ func TestStrangerAtPort(t *testing.T) {
 func TestPortsBetweenProcesses(t *testing.T) {
 	portsRun(t, `
   - {name: prepare, nodes: all, command: prepare, oneshot: true}
-  - {name: server, nodes: all, command: serve, ports: {http: auto, rpc: {count: 2}}, after: [prepare], restarts: {max: 1, backoff: 1m..1m}}
+  - {name: server, nodes: all, command: serve, ports: {http: auto, rpc: {count: 2}}, after: [prepare],
+      restarts: {max: 1, backoff: 1m..1m}}
   - {name: judge, nodes: all, step: other, command: serve, ports: {http: auto}, after: [prepare]}
 `, func(int) {}, func(r *run) {
-		server, judge := r.plan.Roles[1].Instances[0].Processes[0].Ports, r.plan.Roles[2].Instances[0].Processes[0].Ports[0]
+		ports := func(role int) []int { return r.plan.Roles[role].Instances[0].Processes[0].Ports }
+		server, judge := ports(1), ports(2)[0]
 		want := func(what string, serverIsKept, judgeIsKept bool) {
 			t.Helper()
 			for _, port := range []int{server[0], server[1], server[1] + 1} {

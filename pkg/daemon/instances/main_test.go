@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -151,7 +152,8 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	rec := new(roles.PlanRecord)
 	var spares []roles.NodeFacts
 	for node := range size {
-		offer := roles.NodeFacts{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000), GPUs: len(r.layout.GPUs)}
+		offer := roles.NodeFacts{NodeIndex: node, Host: fmt.Sprint("n", node), GPUs: len(r.layout.GPUs),
+			Address: cmp.Or(r.address, fmt.Sprint("10.0.0.", node+1)), FirstPort: cmp.Or(r.firstPort, 20000)}
 		if node >= size-r.spares {
 			offer.FirstPort = 30000
 			spares = append(spares, offer)
@@ -183,12 +185,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		}
 	}
 	r.head = NewHead(HeadConfig{
-		Hang: HangConfig{Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
-			if r.onDiagnosis != nil {
-				r.onDiagnosis()
-			}
-			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
-		}},
+		Hang:       HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose},
 		NodeChoice: &NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
 		Publisher:  publisher, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds, HasStandIns: !r.listen,
 		Failed: func(cause record.Failure, _ time.Time) {
@@ -207,6 +204,13 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		n.Background(func(ctx context.Context) { n.steps.Run(ctx, store) })
 		n.Start()
 	}
+}
+
+func (r *run) diagnose(_ context.Context, hung world.HungWorld) *health.Failure {
+	if r.onDiagnosis != nil {
+		r.onDiagnosis()
+	}
+	return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
 }
 
 // access returns an access to the share.
@@ -250,7 +254,8 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	r.t.Helper()
 	n := &testNode{}
 	life := lifecycle.NewLifetime(r.t.Context())
-	n.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(), Meter: new(signal.CallMeter), PeerTimeout: 10 * time.Second, Dir: r.dir.ForNode(node)}
+	n.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
+		Meter: new(signal.CallMeter), PeerTimeout: 10 * time.Second, Dir: r.dir.ForNode(node)}
 	n.NodeIndex = node
 	n.ControlWatch = n.Dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
 	life.Background(func(ctx context.Context) {
@@ -267,14 +272,16 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		ports = NewPortBlock(n.Background)
 	}
 	n.children = service.NewChildren(
-		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
+		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log,
+			OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
-	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
+	host := fmt.Sprint("n", record.NodeOfMember(node, size))
 	n.children.OpenLogs(n.Dir, node, size, host)
 	var err error
 	n.Node, err = NewNode(NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
+		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec,
+		Size: size, Step: step, Name: host, Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r},
+		Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -323,7 +330,8 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
 	cfg.World.GoOn = true // that does not concern instances
 	return world.NodeConfig{
-		Config: cfg, Layout: h.run.layout, BindKinds: affinity.AllKinds(), RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
+		Config: cfg, Layout: h.run.layout, BindKinds: affinity.AllKinds(), RunDir: n.Dir.Path(),
+		Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
 		RendezvousLink: world.RendezvousLink{
 			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
@@ -337,7 +345,8 @@ func (h testHost) WorldConfig() world.NodeConfig {
 func (testHost) ChildEnviron(base []string) []string { return base }
 
 func (h testHost) DescribeNode(_ framework.Framework, member Member) (framework.Node, error) {
-	return framework.Node{RunName: member.Cluster, TeamIndex: member.Index, Size: member.Size, Host: h.node, Address: h.run.address}, nil
+	return framework.Node{RunName: member.Cluster, TeamIndex: member.Index, Size: member.Size, Host: h.node,
+		Address: h.run.address}, nil
 }
 
 func (testHost) RoleKey(role string) string { return "key of " + role }
@@ -347,8 +356,10 @@ func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 // runProcess is the program of all processes: it ends with 0 at a stop signal, after LAST_LINE if that
 // is set, unless IGNORE_TERM is set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
-	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
-	own := &startedChild{name: name, node: p.Getenv("NODE"), env: p.Getenv, at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
+	name := os.Expand("${ROLE}.${ROLE_INDEX}.${INSTANCE_RANK}.g${GENERATION}",
+		func(name string) string { return p.Getenv("BRINGUPD_" + name) })
+	own := &startedChild{name: name, node: p.Getenv("NODE"), env: p.Getenv, at: time.Now(), exit: make(chan int, 1),
+		prints: make(chan string, 10), pid: p.PID}
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()
@@ -487,6 +498,60 @@ func (r *run) cause() *record.Failure {
 		return nil
 	}
 	return &r.failures[0]
+}
+
+// wantCause checks the cause of the end of the run: the child, the kind and the code, as far as they are
+// given, and parts of its message.
+func (r *run) wantCause(want record.Failure, parts ...string) (cause record.Failure) {
+	r.t.Helper()
+	if r.cause() == nil {
+		r.t.Fatalf("the run has not ended, want %+v", want)
+	}
+	cause = *r.cause()
+	isIn := func(part string) bool { return strings.Contains(cause.Message, part) }
+	if want.Child != "" && cause.Child != want.Child || want.Kind != "" && cause.Kind != want.Kind ||
+		want.Code != 0 && cause.Code != want.Code ||
+		slices.ContainsFunc(parts, func(part string) bool { return !isIn(part) }) {
+		r.t.Errorf("the cause is %+v, want %+v and %q", cause, want, parts)
+	}
+	return cause
+}
+
+// goesOn checks that the run has not ended.
+func (r *run) goesOn() {
+	r.t.Helper()
+	if cause := r.cause(); cause != nil {
+		r.t.Fatalf("the run has ended: %+v", cause)
+	}
+}
+
+// lose makes the head lose nodes, without which the run goes on.
+func (r *run) lose(silent bool, nodes ...int) {
+	r.t.Helper()
+	if !r.head.LoseNodes(nodes, silent) {
+		r.t.Fatalf("the loss of nodes %v was not tolerated", nodes)
+	}
+}
+
+// wantStatuses checks the states of all instances, in the order of their numbers.
+func (r *run) wantStatuses(want ...roles.InstanceStatus) {
+	r.t.Helper()
+	if got := r.statuses(); !slices.Equal(got, want) {
+		r.t.Errorf("the states are %v, want %v", got, want)
+	}
+}
+
+// testTasks runs tasks, each in a goroutine, until the test ends or cancel is called, which waits for them.
+func testTasks(t *testing.T) (background func(task func(ctx context.Context)), cancel func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	cancel = func() {
+		end()
+		tasks.Wait()
+	}
+	t.Cleanup(cancel)
+	return func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, cancel
 }
 
 // later waits for a time in which everything that follows from an event has happened.

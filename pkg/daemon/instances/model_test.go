@@ -93,7 +93,8 @@ const silentDelay = 20 * time.Second
 
 // newModel draws the roles of a run.
 func newModel(t *testing.T, seed uint64) *model {
-	m := &model{rng: rand.New(rand.NewPCG(seed, 46)), faults: rand.New(rand.NewPCG(seed, 47)), switches: newSwitches(t), lost: make(map[int]nodeLossTime), hidden: make(map[string]time.Time)}
+	m := &model{rng: rand.New(rand.NewPCG(seed, 46)), faults: rand.New(rand.NewPCG(seed, 47)),
+		switches: newSwitches(t), lost: make(map[int]nodeLossTime), hidden: make(map[string]time.Time)}
 	m.nodes, m.spares = 2+m.rng.IntN(5), m.rng.IntN(4)
 	for at := range 1 + m.rng.IntN(3) {
 		role := &modelRole{name: string(rune('a' + at)), width: 1 + m.rng.IntN(2), mayRestart: m.rng.IntN(3) > 0}
@@ -136,7 +137,8 @@ func (m *model) definition(r *modelRole, isFirst bool) string {
 	if r.oneshot {
 		more = "oneshot: true"
 	}
-	return fmt.Sprintf("\n  - {name: %s, %s, nodes-per-instance: %d, command: serve, primary: %t, restarts: {max: %d, window: 10h, backoff: 1s..3s}, require: {start: all, run: %d}, %s}",
+	return fmt.Sprintf("\n  - {name: %s, %s, nodes-per-instance: %d, command: serve, primary: %t, "+
+		"restarts: {max: %d, window: 10h, backoff: 1s..3s}, require: {start: all, run: %d}, %s}",
 		r.name, place, r.width, r.primary, restarts, r.need, more)
 }
 
@@ -312,7 +314,8 @@ func (m *model) loseNodes() {
 	hit := make(map[int]bool)
 	for number, state := range m.head.instances {
 		for _, node := range state.evidence.Nodes {
-			if i := m.instances[number]; (slices.Contains(nodes, node) || isPending[node]) && !state.isOver() && !i.isLost {
+			i, isHit := m.instances[number], slices.Contains(nodes, node) || isPending[node]
+			if isHit && !state.isOver() && !i.isLost {
 				affected[i] = true
 				hit[node] = hit[node] || i.role.mayRestart
 			}
@@ -334,9 +337,12 @@ func (m *model) loseNodes() {
 		m.lost[node] = loss
 	}
 	goesOn := m.head.LoseNodes(nodes, silent)
-	m.note("nodes %v are lost, silent %t, of %d places, with %d spares: goes on %t", nodes, silent, places, spares, goesOn)
+	m.note("nodes %v are lost, silent %t, %d places, %d spares: goes on %t", nodes, silent, places, spares, goesOn)
 	m.head.mu.Lock()
-	for _, i := range slices.SortedFunc(maps.Keys(affected), func(a, b *modelInstance) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, i := range m.instances {
+		if !affected[i] {
+			continue
+		}
 		state := m.stateOf(i)
 		switch {
 		case !i.role.mayRestart:
@@ -397,7 +403,8 @@ func (m *model) checkCopies() {
 		}
 		rank := old.name[:strings.LastIndex(old.name, ".g")]
 		for _, one := range m.tasks {
-			if one.node != old.node && strings.HasPrefix(one.name, rank+".g") && one.at.After(loss.at) && one.at.Before(loss.until) {
+			if one.node != old.node && strings.HasPrefix(one.name, rank+".g") &&
+				one.at.After(loss.at) && one.at.Before(loss.until) {
 				m.t.Errorf("%s was started while %s may run", one.name, old.name)
 			}
 		}
@@ -451,7 +458,8 @@ func (m *model) expected(i *modelInstance, state *instanceState) roles.InstanceS
 			continue // it prepares a spare
 		}
 		if generationOf(one) != state.Generation || !slices.Contains(state.evidence.Nodes, nodeOf(one)) {
-			m.t.Errorf("%s runs on %s, in generation %d on %v", one.name, one.node, state.Generation, state.evidence.Nodes)
+			m.t.Errorf("%s runs on %s, want generation %d on %v", one.name, one.node, state.Generation,
+				state.evidence.Nodes)
 		}
 		running++
 	}

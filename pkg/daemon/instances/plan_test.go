@@ -79,7 +79,8 @@ func TestPlanIsReadAgain(t *testing.T) {
 
 // TestRemainingSpares checks that a node that is not in the team takes a spare of its own group.
 func TestRemainingSpares(t *testing.T) {
-	env := launcher.EnvironmentOf([]string{"SLURM_JOB_ID=1", "SLURM_HET_SIZE=2", "SLURM_JOB_NODELIST_HET_GROUP_0=a[0-2]", "SLURM_JOB_NODELIST_HET_GROUP_1=b[0-1]"})
+	env := launcher.EnvironmentOf([]string{"SLURM_JOB_ID=1", "SLURM_HET_SIZE=2",
+		"SLURM_JOB_NODELIST_HET_GROUP_0=a[0-2]", "SLURM_JOB_NODELIST_HET_GROUP_1=b[0-1]"})
 	hosts := []string{"a0", "a1", "a2", "b0", "b1"}
 	for _, tc := range []struct {
 		members      []int

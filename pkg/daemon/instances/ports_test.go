@@ -1,7 +1,6 @@
 package instances
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,11 +22,7 @@ var withPorts = []roles.Definition{{Program: roles.Program{Ports: []roles.PortRe
 // at the same time, that a block in which a process listens is left out, and that a block is free
 // again when its daemon ends.
 func TestClaimPortBlock(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var tasks sync.WaitGroup
-	background := func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }
-	defer tasks.Wait()
-	defer cancel()
+	background, cancel := testTasks(t)
 	claim := func() int {
 		block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
 		if err != nil {
@@ -55,9 +50,7 @@ func TestClaimPortBlock(t *testing.T) {
 	}
 	// All of them end, and a process listens in one of the blocks.
 	cancel()
-	tasks.Wait()
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
+	background, _ = testTasks(t)
 	for first := range blocks {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+roles.BlockSize-1))
 		if err != nil {
@@ -79,19 +72,17 @@ func TestClaimPortBlock(t *testing.T) {
 // each of them: only these ports are left out of the plan.
 func TestBlockAmongStrangers(t *testing.T) {
 	for first := lowestBlockPort; first < highestBlockPort; first += roles.BlockSize {
-		claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
+		name := fmt.Sprintf("@bringupd-ports-%d", first)
+		claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 		if err != nil {
 			continue // somebody else has it, which is the same
 		}
 		defer func() { _ = claim.Close() }()
 	}
+	background, _ := testTasks(t)
 	claim := func(number int) *PortBlock {
 		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		var tasks sync.WaitGroup
-		t.Cleanup(tasks.Wait)
-		t.Cleanup(cancel)
-		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), number)
+		block, err := ClaimPortBlock(background, withPorts, t.Name(), number)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +106,8 @@ func TestBlockAmongStrangers(t *testing.T) {
 		t.Errorf("the block from %d has the busy ports %v", block.First, block.Busy)
 	}
 	plan, err := roles.MakePlan([]roles.Definition{{
-		Name: "server", Placement: roles.Placement{Nodes: 1, InstancesPerNode: 3, NodesPerInstance: 1, RanksPerNode: 1}, Program: withPorts[0].Program,
+		Name: "server", Program: withPorts[0].Program,
+		Placement: roles.Placement{Nodes: 1, InstancesPerNode: 3, NodesPerInstance: 1, RanksPerNode: 1},
 	}}, []roles.NodeFacts{{Host: "n0", FirstPort: block.First, BusyPorts: block.Busy}})
 	if err != nil {
 		t.Fatal(err)
@@ -132,22 +124,20 @@ func TestBlockAmongStrangers(t *testing.T) {
 func TestCostOfBlock(t *testing.T) {
 	const first = 20000
 	meeting := first + roles.BlockSize - rendezvousInstances*rendezvousGenerations
-	free, claimed := &PortBlock{First: first, claim: nopCloser{}}, &PortBlock{First: first}
-	busy := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 1}}
-	worse := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 2, meeting - 1}}
-	both := &PortBlock{First: first, Busy: []int{first}}
-	ranks := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{meeting}}
-	blocks := []*PortBlock{free, busy, worse, claimed, both, ranks}
-	for i, block := range blocks {
-		if i > 0 && block.cost() <= blocks[i-1].cost() {
-			t.Errorf("the cost of block %d is %d, and %d of the one before", i, block.cost(), blocks[i-1].cost())
+	last := -1
+	for _, block := range []*PortBlock{
+		{First: first, claim: nopCloser{}},
+		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 1}},
+		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 2, meeting - 1}},
+		{First: first},
+		{First: first, Busy: []int{first}},
+		{First: first, claim: nopCloser{}, Busy: []int{meeting}},
+	} {
+		cost := block.cost()
+		if cost <= last || (cost == 0) != (last < 0) {
+			t.Errorf("the cost with the busy ports %v is %d, and %d of the block before", block.BusyPorts(), cost, last)
 		}
-	}
-	if free.cost() != 0 {
-		t.Errorf("the cost of a free block is %d", free.cost())
-	}
-	if got := busy.BusyPorts(); len(got) != 2 || (*PortBlock)(nil).BusyPorts() != nil {
-		t.Errorf("the busy ports are %v, and those of no block %v", got, (*PortBlock)(nil).BusyPorts())
+		last = cost
 	}
 }
 
@@ -158,31 +148,30 @@ func (nopCloser) Close() error { return nil }
 // TestNoBlockWithoutPorts checks that no block is claimed for roles whose ports are fixed, and that a
 // block is for ranks, which meet at a port.
 func TestNoBlockWithoutPorts(t *testing.T) {
-	fixed := roles.Definition{Program: roles.Program{Ports: []roles.PortRequest{{Name: "http", Number: 7000, Count: 1}}}}
+	port := roles.PortRequest{Name: "http", Number: 7000, Count: 1}
+	fixed := roles.Definition{Program: roles.Program{Ports: []roles.PortRequest{port}}}
 	ranks := roles.Definition{Placement: roles.Placement{HasRanks: true}}
 	for _, tc := range []struct {
 		defs  []roles.Definition
 		needs bool
-	}{{[]roles.Definition{fixed}, false}, {[]roles.Definition{fixed, ranks}, true}, {append(slices.Clone(withPorts), fixed), true}} {
-		ctx, cancel := context.WithCancel(t.Context())
-		var tasks sync.WaitGroup
-		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, tc.defs, t.Name(), 0)
+	}{
+		{[]roles.Definition{fixed}, false}, {[]roles.Definition{fixed, ranks}, true},
+		{append(slices.Clone(withPorts), fixed), true},
+	} {
+		background, _ := testTasks(t)
+		block, err := ClaimPortBlock(background, tc.defs, t.Name(), 0)
 		if err != nil || (block.First > 0) != tc.needs {
 			t.Errorf("%+v: %+v, %v", tc.defs, block, err)
 		}
-		cancel()
-		tasks.Wait()
 	}
 }
 
 // TestPortBlockKeepsPorts checks that no process can listen on a port that a block keeps, whatever
 // options and address its socket has, and that one can as soon as the port is released.
 func TestPortBlockKeepsPorts(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var tasks sync.WaitGroup
-	block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), 0)
+	background, cancel := testTasks(t)
+	block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
 	if err != nil {
-		cancel()
 		t.Fatal(err)
 	}
 	mayListen := func(port int) bool {
@@ -192,7 +181,9 @@ func TestPortBlockKeepsPorts(t *testing.T) {
 			for _, host := range []string{"127.0.0.1", "0.0.0.0", ""} {
 				config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 					if option != 0 {
-						_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, 1) })
+						_ = raw.Control(func(fd uintptr) {
+							err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, 1)
+						})
 					}
 					return err
 				}}
@@ -233,7 +224,6 @@ func TestPortBlockKeepsPorts(t *testing.T) {
 		t.Error("a planned port is free")
 	}
 	cancel()
-	tasks.Wait()
 	want("at the end", true, true, true)
 	(*PortBlock)(nil).KeepOnly(block.First)
 	(*PortBlock)(nil).Release(block.First)

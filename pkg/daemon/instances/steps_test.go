@@ -17,19 +17,21 @@ func TestStepsOfPrimaries(t *testing.T) {
   - {name: judge, nodes: all, command: serve}
 `, func(r *run) {
 		for name, line := range map[string]string{
-			"trainer.0.0.g0": "step 100", "trainer.0.1.g0": "step 100", "trainer.0.2.g0": "step 90", "trainer.0.3.g0": "step 99",
-			"probe.0.0.g0": "step 7", "judge.0.0.g0": "step 5000",
+			"trainer.0.0.g0": "step 100", "trainer.0.1.g0": "step 100", "trainer.0.2.g0": "step 90",
+			"trainer.0.3.g0": "step 99", "probe.0.0.g0": "step 7", "judge.0.0.g0": "step 5000",
 		} {
 			r.print(name, line)
 		}
 		r.later()
 		r.later()
 		r.want("names", r.names(signal.NodesDir, "step"), "0001.i0000.g0.step-2.090000", "0002.i0001.g0.step.007000")
-		r.wantProgress(record.Progress{Step: 100, MaxStep: 100}, &record.SlowestRank{Rank: -1, World: "probe.0", NodeIndex: 2, Step: 7, Median: 90, Count: 3})
+		r.wantProgress(record.Progress{Step: 100, MaxStep: 100},
+			&record.SlowestRank{Rank: -1, World: "probe.0", NodeIndex: 2, Step: 7, Median: 90, Count: 3})
 		// An instance that has ended is not the slowest.
 		r.exit("probe.0.0.g0", 0)
 		r.later()
-		r.wantProgress(record.Progress{Step: 100, MaxStep: 100}, &record.SlowestRank{Rank: 2, World: "trainer.0", NodeIndex: 1, Step: 90, Median: 95, Count: 2})
+		r.wantProgress(record.Progress{Step: 100, MaxStep: 100},
+			&record.SlowestRank{Rank: 2, World: "trainer.0", NodeIndex: 1, Step: 90, Median: 95, Count: 2})
 		if step, known := r.nodes[1].steps.LastStep("trainer.0.3"); step != 99 || !known {
 			t.Errorf("the step of a rank is %v, %v", step, known)
 		}
@@ -57,7 +59,8 @@ func TestStepsOfRestart(t *testing.T) {
 		r.later()
 		r.later()
 		r.want("names", r.names(signal.NodesDir, "step"), "0001.i0000.g1.step-1.015000")
-		r.wantProgress(record.Progress{Step: 15, MaxStep: 20, Lost: []record.LostSteps{{InAttempt: true, Reached: 20, Resumed: 15, Steps: 15}}}, nil)
+		lost := record.LostSteps{InAttempt: true, Reached: 20, Resumed: 15, Steps: 15}
+		r.wantProgress(record.Progress{Step: 15, MaxStep: 20, Lost: []record.LostSteps{lost}}, nil)
 		if _, known := r.nodes[0].steps.LastStep("trainer.0.0"); known {
 			t.Error("a rank that has reported no step has one")
 		}
