@@ -37,22 +37,33 @@ func TestLiveness(t *testing.T) {
 		{"silent", steady(11, beats{1: 1}), []int{1}, 10 * time.Second},
 		{"joined, and never a beat", steady(11, beats{1: 0}), []int{1}, 10 * time.Second},
 		{"two silent, in order", steady(11, beats{7: 1, 1: 4}), []int{1, 7}, 10 * time.Second},
-		{"one of two", slices.Concat(steady(6, beats{1: 1, 2: 1}), steady(6, beats{1: 1, 2: 2})), []int{1}, 11 * time.Second},
+		{"one of two", slices.Concat(steady(6, beats{1: 1, 2: 1}), steady(6, beats{1: 1, 2: 2})),
+			[]int{1}, 11 * time.Second},
 		{"recovered in time", slices.Concat(steady(10, beats{1: 1}), steady(10, beats{1: 2})), nil, 9 * time.Second},
 		{"recovered late", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{1: 2})), nil, 0},
-		{"several beats between two looks", slices.Concat(steady(5, beats{1: 1}), steady(5, beats{1: 4})), nil, 4 * time.Second},
+		{"several beats between two looks", slices.Concat(steady(5, beats{1: 1}),
+			steady(5, beats{1: 4})), nil, 4 * time.Second},
 		{"not expected any more", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{})), nil, 0},
-		{"expected again", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{}), steady(3, beats{1: 1})), nil, 2 * time.Second},
-		{"a peer that comes late", slices.Concat(steady(5, beats{2: 1}), steady(8, beats{1: 1, 2: 2})), nil, 7 * time.Second},
+		{"expected again", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{}),
+			steady(3, beats{1: 1})), nil, 2 * time.Second},
+		{"a peer that comes late", slices.Concat(steady(5, beats{2: 1}),
+			steady(8, beats{1: 1, 2: 2})), nil, 7 * time.Second},
 		{"an older listing is no sign of life", slices.Concat(
-			steady(5, beats{1: 4}), steady(1, beats{1: 3}), steady(2, beats{1: 4}), steady(1, beats{1: 0}), steady(2, beats{1: 4})), []int{1}, 10 * time.Second},
-		{"we did not look for long", slices.Concat(steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}), nil, 4*time.Second + tempo.MaxPollInterval},
+			steady(5, beats{1: 4}), steady(1, beats{1: 3}), steady(2, beats{1: 4}),
+			steady(1, beats{1: 0}), steady(2, beats{1: 4})), []int{1}, 10 * time.Second},
+		{"we did not look for long", slices.Concat(steady(5, beats{1: 1}),
+			[]seen{{time.Hour, beats{1: 1}}}), nil, 4*time.Second + tempo.MaxPollInterval},
 		{"we did not look for long, and then it stays silent", slices.Concat(
-			steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}, steady(5, beats{1: 1})), []int{1}, 9*time.Second + tempo.MaxPollInterval},
-		{"a look that came a little late", slices.Concat(steady(5, beats{1: 1}), []seen{{2 * tempo.MaxPollInterval, beats{1: 1}}}), nil, 4*time.Second + 2*tempo.MaxPollInterval},
-		{"a look that came later than that", slices.Concat(steady(5, beats{1: 1}), []seen{{5 * tempo.MaxPollInterval / 2, beats{1: 1}}}), nil, 4*time.Second + tempo.MaxPollInterval},
-		{"every look is slow: few are no proof", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 7), nil, 6 * tempo.MaxPollInterval},
-		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8), []int{1}, 7 * tempo.MaxPollInterval},
+			steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}, steady(5, beats{1: 1})),
+			[]int{1}, 9*time.Second + tempo.MaxPollInterval},
+		{"a look that came a little late", slices.Concat(steady(5, beats{1: 1}),
+			[]seen{{2 * tempo.MaxPollInterval, beats{1: 1}}}), nil, 4*time.Second + 2*tempo.MaxPollInterval},
+		{"a look that came later than that", slices.Concat(steady(5, beats{1: 1}),
+			[]seen{{5 * tempo.MaxPollInterval / 2, beats{1: 1}}}), nil, 4*time.Second + tempo.MaxPollInterval},
+		{"every look is slow: few are no proof",
+			slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 7), nil, 6 * tempo.MaxPollInterval},
+		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8),
+			[]int{1}, 7 * tempo.MaxPollInterval},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l, now := NewDetector(tempo, nil), time.Now()
@@ -75,7 +86,8 @@ func TestLiveness(t *testing.T) {
 }
 
 func TestHear(t *testing.T) {
-	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second,
+		MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
 		rank   int
@@ -133,7 +145,8 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
-			links, alive, now := NewLinks(LinksConfig{Interval: tempo.HeartbeatInterval}, began), map[int]int64{1: 1, 2: 1}, began
+			links, alive, now := NewLinks(LinksConfig{Interval: tempo.HeartbeatInterval}, began),
+				map[int]int64{1: 1, 2: 1}, began
 			l := NewDetector(tempo, links)
 			links.SetConnected(1, began)
 			links.SetConnected(2, began)

@@ -44,7 +44,12 @@ func TestSigns(t *testing.T) {
 			s.run(3 * beat)
 			s.RecordHeartbeat(1, true, s.now)
 		}, 3 * beat, false},
-		{"gone", func(s *story) { s.SetConnected(1, s.now); s.run(beat); s.SetDisconnected(1, peerlink.Broken) }, -1, false},
+		{"gone", func(s *story) {
+			s.SetConnected(1, s.now)
+			s.run(beat)
+			s.SetDisconnected(1,
+				peerlink.Broken)
+		}, -1, false},
 		{"back", func(s *story) {
 			s.SetConnected(1, s.now)
 			s.SetDisconnected(1, peerlink.Broken)
@@ -52,7 +57,12 @@ func TestSigns(t *testing.T) {
 			s.SetConnected(1, s.now)
 		}, 0, true},
 		{"we did not run", func(s *story) { s.SetConnected(1, s.now); s.now = s.now.Add(9 * beat) }, 0, false},
-		{"we run again", func(s *story) { s.SetConnected(1, s.now); s.now = s.now.Add(9 * beat); s.run(beat) }, beat, false},
+		{"we run again", func(s *story) {
+			s.SetConnected(1,
+				s.now)
+			s.now = s.now.Add(9 * beat)
+			s.run(beat)
+		}, beat, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
@@ -83,7 +93,8 @@ func TestSigns(t *testing.T) {
 func TestLinksOfSteps(t *testing.T) {
 	needed := map[int]int64{1: 0, 2: 0}
 	now := time.Unix(1000, 0)
-	l := NewLinks(LinksConfig{Interval: time.Second, Required: 2, HasSteps: true, NeededPeers: func() map[int]int64 { return needed }}, now)
+	l := NewLinks(LinksConfig{Interval: time.Second, Required: 2, HasSteps: true,
+		NeededPeers: func() map[int]int64 { return needed }}, now)
 	want := func(what string, want bool) {
 		t.Helper()
 		if got := l.AllOnTime(now); got != want {
@@ -129,7 +140,8 @@ func TestSilentPeers(t *testing.T) {
 			for i, ago := range tc.last {
 				l.SetConnected(i+1, now.Add(-ago))
 			}
-			if silent, longest := l.SilentPeers(peers, tc.lost, timeout, now); !slices.Equal(silent, tc.silent) || longest != tc.longest {
+			if silent, longest := l.SilentPeers(peers, tc.lost, timeout, now); !slices.Equal(silent,
+				tc.silent) || longest != tc.longest {
 				t.Errorf("%v are silent for %s, want %v for %s", silent, longest, tc.silent, tc.longest)
 			}
 			if l.CanReplaceShare(now) {
@@ -208,7 +220,8 @@ func TestNoLinks(t *testing.T) {
 	l.SetRunning(true)
 	_, linked := l.LocalAddr()
 	_, ever := l.TotalSilence(time.Now())
-	if linked || ever || l.IsRunning() || l.CanReplaceShare(time.Now()) || l.AreHealthy(time.Now()) || l.Peer(1, time.Now()) != (PeerState{}) || l.Peer(1, time.Now()).HasEnded(false) {
+	if linked || ever || l.IsRunning() || l.CanReplaceShare(time.Now()) ||
+		l.AreHealthy(time.Now()) || l.Peer(1, time.Now()) != (PeerState{}) || l.Peer(1, time.Now()).HasEnded(false) {
 		t.Error("a link exists")
 	}
 	if !l.Peer(1, time.Now()).HasEnded(true) || l.LossKind(1, time.Now()) != PeerLost {

@@ -80,44 +80,15 @@ func TestListenersOfRange(t *testing.T) {
 	}
 }
 
-func TestListenerString(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		l    ListeningSocket
-		want string
-	}{
-		{"seen", ListeningSocket{Address: "0.0.0.0", Port: 6379, PID: 4242, Command: "redis-server", User: "bob"},
-			"port 6379 of 0.0.0.0 is held by pid 4242 (redis-server) of user bob"},
-		{"unseen", ListeningSocket{Address: "::1", Port: 6379, User: "1007"},
-			"port 6379 of ::1 is held by a process of user 1007 that is not visible here"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.l.String(); got != tc.want {
-				t.Errorf("got %q", got)
-			}
-		})
-	}
-}
-
 // fakeProc writes a /proc with one socket of another user and one held by two processes.
 func fakeProc(t *testing.T, tcp, tcp6 string) string {
 	t.Helper()
-	proc := t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(proc, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("self/net/tcp", tcp)
+	files := map[string]string{"self/net/tcp": tcp, "90/comm": "server of 90\n", "100/comm": "server of 100\n"}
 	if tcp6 != "" {
-		write("self/net/tcp6", tcp6)
+		files["self/net/tcp6"] = tcp6
 	}
+	proc := rootWith(t, files)
 	for _, pid := range []string{"90", "100"} {
-		write(pid+"/comm", "server of "+pid+"\n")
 		if err := os.MkdirAll(filepath.Join(proc, pid, "fd"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -131,12 +102,11 @@ func fakeProc(t *testing.T, tcp, tcp6 string) string {
 const tcpHeading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 func TestListenersInTable(t *testing.T) {
-	const tcp = tcpHeading +
-		"   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 99999        0 5000 1 0 100 0 0 10 0\n" +
-		"   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 5002 1 0 100 0 0 10 0\n" +
-		"   2: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5003 1 0 100 0 0 10 0\n"
-	const tcp6 = tcpHeading +
-		"   0: 0000000000000000FFFF00000200007F:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5001 1 0 100 0 0 10 0\n"
+	tcp := tcpHeading + row("0100007F:1F90", nobodyThere, stateListening, "99999", "5000") +
+		row("0100007F:1F90", "0100007F:C350", stateEstablished, "0", "5002") +
+		row("00000000:1F91", nobodyThere, stateListening, "0", "5003")
+	tcp6 := tcpHeading + row("0000000000000000FFFF00000200007F:1F90", "00000000000000000000000000000000:0000",
+		stateListening, "0", "5001")
 	found, err := findListenersOn(fakeProc(t, tcp, tcp6), 8080)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("found %v, %v", found, err)
@@ -144,8 +114,14 @@ func TestListenersInTable(t *testing.T) {
 	if l := found[0]; l.PID != 0 || l.User != "99999" || l.Address != "127.0.0.1" {
 		t.Errorf("another user's is %+v", l)
 	}
-	if l := found[1]; l.PID != 90 || l.Command != "server of 90" || l.User != "root" || l.Address != "127.0.0.2" || len(l.pids) != 2 {
-		t.Errorf("the shared one is %+v", l)
+	shared := found[1]
+	if shared.PID != 90 || shared.Command != "server of 90" || shared.User != "root" || shared.Address != "127.0.0.2" {
+		t.Errorf("the shared one is %+v", shared)
+	}
+	for _, pid := range []int{90, 100, 7} {
+		if got := shared.BelongsTo(func(owner int) bool { return owner == pid }); got != (pid != 7) {
+			t.Errorf("the shared one belongs to %d: %t", pid, got)
+		}
 	}
 	if found, err := findListenersOn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
 		t.Errorf("without IPv6 found %v, %v", found, err)

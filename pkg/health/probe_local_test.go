@@ -73,7 +73,8 @@ func readPID(t *testing.T, path string) int {
 	var text []byte
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, _ = os.ReadFile(path)
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && strings.HasSuffix(string(text), "\n") {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil &&
+			strings.HasSuffix(string(text), "\n") {
 			return pid
 		}
 	}
@@ -104,7 +105,8 @@ func TestProbeWithEnv(t *testing.T) {
 	noLeaks(t)
 	const secret = "0123456789-abcdefghij-0123456789"
 	for _, before := range []string{"", strings.Repeat("x", maxExcerptBytes-20)} {
-		probe := parse(t, `exec:sh -c 'echo '`+before+`'$OWN_KEY; exit 1'`).WithEnv([]string{"PATH=" + os.Getenv("PATH"), "OWN_KEY=" + secret}, []string{secret})
+		env := []string{"PATH=" + os.Getenv("PATH"), "OWN_KEY=" + secret}
+		probe := parse(t, `exec:sh -c 'echo '`+before+`'$OWN_KEY; exit 1'`).WithEnv(env, []string{secret})
 		err := probe.Try(t.Context())
 		mustSee(t, err, before+"…")
 		if strings.Contains(err.Error(), secret[:8]) {

@@ -87,7 +87,8 @@ func TestTryHTTP(t *testing.T) {
 	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
 	mux.Handle("/away", http.RedirectHandler(other.URL+"/"+strings.Repeat("x", 1000), http.StatusFound))
 	for hops := range maxRedirects {
-		mux.Handle(fmt.Sprintf("/hops/%d", hops+1), http.RedirectHandler(fmt.Sprintf("/hops/%d", hops), http.StatusFound))
+		mux.Handle(fmt.Sprintf("/hops/%d", hops+1),
+			http.RedirectHandler(fmt.Sprintf("/hops/%d", hops), http.StatusFound))
 	}
 	mux.HandleFunc("/hops/0", func(w http.ResponseWriter, r *http.Request) {})
 	server := httptest.NewServer(mux)
@@ -101,11 +102,13 @@ func TestTryHTTP(t *testing.T) {
 		{"an answer without end", server.URL + "/endless", ""},
 		{"moved on the same host", server.URL + "/moved", ""},
 		{"moved as often as is allowed", fmt.Sprintf("%s/hops/%d", server.URL, maxRedirects), ""},
-		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL + "/away, redirecting to " + other.URL},
+		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL +
+			"/away, redirecting to " + other.URL},
 		{"moved in a circle", server.URL + "/round", "HTTP 302 from"},
 		{"not yet", server.URL + "/busy", "HTTP 503 from " + server.URL + "/busy: still [31m loading xxx"},
 		{"no body", server.URL + "/bare", "HTTP 404 from " + server.URL + "/bare"},
-		{"unknown certificate", secure.URL + "/ready", "cannot connect to " + secure.URL + "/ready: tls: failed to verify certificate"},
+		{"unknown certificate", secure.URL + "/ready", "cannot connect to " + secure.URL +
+			"/ready: tls: failed to verify certificate"},
 		{"nobody", fmt.Sprintf("http://127.0.0.1:%d/", unusedPort(t)), "connection refused by http://127.0.0.1:"},
 		{"no such host", "http://no-such-host.invalid/", "cannot find the address of no-such-host.invalid"},
 	} {
@@ -136,11 +139,13 @@ func tryAnswered(t *testing.T, probe string) (err error) {
 // service. The environment is read once per process, so the test uses a separate process.
 func TestTryHTTPAsksNoProxy(t *testing.T) {
 	if os.Getenv("http_proxy") == "http://127.0.0.1:1" {
-		mustSee(t, parse(t, "http://no-such-host.invalid/").Try(t.Context()), "cannot find the address of no-such-host.invalid")
+		mustSee(t, parse(t, "http://no-such-host.invalid/").Try(t.Context()),
+			"cannot find the address of no-such-host.invalid")
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTryHTTPAsksNoProxy$")
-	cmd.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1", "NO_PROXY=", "no_proxy=",
+	cmd.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1",
+		"NO_PROXY=", "no_proxy=",
 		"GORACE=atexit_sleep_ms=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, output)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,39 +168,6 @@ func TestWaitReadyDiedAnswering(t *testing.T) {
 		}, WaitOptions{ChildExited: died})
 		mustSee(t, err, "the process has ended")
 	})
-}
-
-func TestStrangers(t *testing.T) {
-	owned := ListeningSocket{Port: 1, Address: "::", PID: 7, pids: []int{7}}
-	shared := ListeningSocket{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
-	stranger := ListeningSocket{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
-	unseen := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "bob", userID: 64102}
-	engine := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "root"}
-	everywhere := ListeningSocket{Port: 1, Address: "0.0.0.0", User: "bob", userID: 64102}
-	everywhere6 := ListeningSocket{Port: 1, Address: "::", User: "bob", userID: 64102}
-	for _, tc := range []struct {
-		name   string
-		found  []ListeningSocket
-		says   string
-		beside bool // leaves other addresses of the port to the child
-	}{
-		{name: "the child", found: []ListeningSocket{owned}},
-		{name: "a socket handed down to the child", found: []ListeningSocket{shared}},
-		{name: "a stranger", found: []ListeningSocket{stranger}, says: "held by pid 4 (redis) of user bob"},
-		{name: "the child and a stranger", found: []ListeningSocket{owned, stranger}, says: "pid 4"},
-		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that is not visible here, and the job runs as user ", beside: true},
-		{name: "another user's, on all addresses", found: []ListeningSocket{everywhere}, says: "port 1 of 0.0.0.0 is held by a process of user bob"},
-		{name: "another user's, on all of IPv6", found: []ListeningSocket{everywhere6}, says: "port 1 of :: is held by a process of user bob"},
-		{name: "root's, which forwards a port", found: []ListeningSocket{engine}},
-		{name: "nobody"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			mustSee(t, WaitOptions{Ports: []int{1}, OwnsProcess: func(pid int) bool { return pid >= 7 }}.foreignListenerError(tc.found), tc.says)
-			if got := slices.ContainsFunc(tc.found, ListeningSocket.IsBeside); got != tc.beside {
-				t.Errorf("it is beside the child: %t", got)
-			}
-		})
-	}
 }
 
 // TestListenElsewhere is not a test: the tests below start it as a process that listens.

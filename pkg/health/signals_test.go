@@ -33,7 +33,8 @@ func TestFinalSignals(t *testing.T) {
 			n = n.WithSignal(sig, start.Add(time.Duration(10*i)*s))
 		}
 		driver, all := n.GraceDeadlines(5 * s)
-		if d, a := driver.Sub(start).Round(time.Millisecond), all.Sub(start); d != tc.driver || a != tc.all || n.ByLauncher != tc.byLauncher {
+		if d, a := driver.Sub(start).Round(time.Millisecond), all.Sub(start); d != tc.driver ||
+			a != tc.all || n.ByLauncher != tc.byLauncher {
 			t.Errorf("%s: the driver has %s, all have %s, by the launcher: %v", tc.name, d, a, n.ByLauncher)
 		}
 	}
@@ -75,19 +76,30 @@ func TestNotices(t *testing.T) {
 		{"a TERM as late as an echo may be", []notice{{term, 0}, {term, 2 * s}}, term, never, never},
 		{"a CONT of long ago", []notice{{cont, 0}, {term, 3 * s}}, term, never, never},
 		{"a CONT much later", []notice{{term, 0}, {cont, 3 * s}}, term, never, never},
-		{"the time limit after an early TERM", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}}, term, 135 * s, 140 * s},
-		{"the same, told in another order", []notice{{term, 0}, {term, 120 * s}, {cont, 120*s + 10*ms}}, term, 135 * s, 140 * s},
-		{"and its echo", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {cont, 121 * s}, {term, 121 * s}}, term, 135 * s, 140 * s},
-		{"and a second thought", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {term, 123 * s}}, term, 123*s + ambiguityWindow, 123*s + ambiguityWindow},
+		{"the time limit after an early TERM",
+			[]notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}}, term, 135 * s, 140 * s},
+		{"the same, told in another order", []notice{{term, 0}, {term, 120 * s},
+			{cont, 120*s + 10*ms}}, term, 135 * s, 140 * s},
+		{"and its echo", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {cont, 121 * s},
+			{term, 121 * s}}, term, 135 * s, 140 * s},
+		{"and a second thought", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s},
+			{term, 123 * s}}, term, 123*s + ambiguityWindow, 123*s + ambiguityWindow},
 		{"the time limit after INT", []notice{{intr, 0}, {cont, 60 * s}, {term, 60 * s}}, intr, 75 * s, 80 * s},
-		{"scancel for the second time", []notice{{cont, 0}, {term, 0}, {cont, 5 * s}, {term, 5 * s}}, term, 5*s + ambiguityWindow, 5*s + ambiguityWindow},
+		{"scancel for the second time", []notice{{cont, 0}, {term, 0}, {cont, 5 * s},
+			{term, 5 * s}}, term, 5*s + ambiguityWindow, 5*s + ambiguityWindow},
 		{"an echo of an early TERM", []notice{{term, 0}, {term, s}}, term, never, never},
-		{"a second TERM hurries", []notice{{term, 0}, {term, 3 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
-		{"a second INT hurries", []notice{{intr, 0}, {intr, 3 * s}}, intr, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
-		{"INT hurries after TERM", []notice{{term, 0}, {intr, 3 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
-		{"a third changes nothing", []notice{{term, 0}, {term, 3 * s}, {term, 9 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
-		{"a time limit does not undo hurry", []notice{{term, 0}, {term, 3 * s}, {cont, 9 * s}, {term, 9 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
-		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term, 15 * s, 18*s + ambiguityWindow},
+		{"a second TERM hurries", []notice{{term, 0}, {term, 3 * s}}, term, 3*s + ambiguityWindow,
+			3*s + ambiguityWindow},
+		{"a second INT hurries", []notice{{intr, 0}, {intr, 3 * s}}, intr, 3*s + ambiguityWindow,
+			3*s + ambiguityWindow},
+		{"INT hurries after TERM", []notice{{term, 0}, {intr, 3 * s}}, term, 3*s + ambiguityWindow,
+			3*s + ambiguityWindow},
+		{"a third changes nothing", []notice{{term, 0}, {term, 3 * s}, {term, 9 * s}}, term, 3*s +
+			ambiguityWindow, 3*s + ambiguityWindow},
+		{"a time limit does not undo hurry", []notice{{term, 0}, {term, 3 * s}, {cont, 9 * s},
+			{term, 9 * s}}, term, 3*s + ambiguityWindow, 3*s + ambiguityWindow},
+		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term,
+			15 * s, 18*s + ambiguityWindow},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var n SignalHistory

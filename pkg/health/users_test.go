@@ -35,7 +35,8 @@ func TestWaitElsewhere(t *testing.T) {
 	p := parse(t, probe)
 	port, _ := p.LocalPort()
 	err := WaitReady(ctx, p.Try, WaitOptions{
-		Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }, AcceptsBeside: os.Getenv("HEALTH_TEST_BESIDE") != "",
+		Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() },
+		AcceptsBeside: os.Getenv("HEALTH_TEST_BESIDE") != "",
 	})
 	fmt.Printf("the wait ended: %v.\n", err)
 }
@@ -79,9 +80,11 @@ func TestProbeBesideStranger(t *testing.T) {
 		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
 			t.Parallel()
 			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
-			cmd := users.Job.Command(t.Context(), users.Job.Dir(t), become[0], append(slices.Clone(become[1:]), program, "-test.run=^TestTryElsewhere$")...)
+			cmd := users.Job.Command(t.Context(), users.Job.Dir(t), become[0],
+				append(slices.Clone(become[1:]), program, "-test.run=^TestTryElsewhere$")...)
 			cmd.SysProcAttr.Credential = nil
-			cmd.Env = append(cmd.Env, "HEALTH_TEST_TRY="+fmt.Sprintf(tc.probe, port), fmt.Sprintf("HEALTH_TEST_SERVICE=%s:%d", tc.service, port), "GORACE=atexit_sleep_ms=0")
+			cmd.Env = append(cmd.Env, "HEALTH_TEST_TRY="+fmt.Sprintf(tc.probe, port),
+				fmt.Sprintf("HEALTH_TEST_SERVICE=%s:%d", tc.service, port), "GORACE=atexit_sleep_ms=0")
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "the wait ended: <nil>, <nil>, 1 strangers.") {
 				t.Errorf("%v: %s", err, out)
@@ -153,8 +156,10 @@ func TestWaitReadyStranger(t *testing.T) {
 				service += fmt.Sprintf(":%d", port)
 			}
 			said := waitAs(t, program, service, fmt.Sprintf(tc.probe, port))
-			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port, strings.Trim(tc.stranger, "[]"), users.Stranger.ID)
-			if !strings.Contains(said, want) || !strings.Contains(said, fmt.Sprintf("the job runs as user %d", users.Job.ID)) {
+			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port,
+				strings.Trim(tc.stranger, "[]"), users.Stranger.ID)
+			if !strings.Contains(said, want) ||
+				!strings.Contains(said, fmt.Sprintf("the job runs as user %d", users.Job.ID)) {
 				t.Errorf("it says %q, not %q", said, want)
 			}
 			if text, err := os.ReadFile(received); err == nil {
@@ -229,7 +234,8 @@ func jobWithFile(t *testing.T, path, content string) []string {
 			t.Fatal(err)
 		}
 	}
-	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", file, path,
+	return []string{"unshare", "--mount", "sh", "-c",
+		`mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", file, path,
 		"setpriv", fmt.Sprintf("--reuid=%d", users.Job.ID), fmt.Sprintf("--regid=%d", users.Job.ID), "--clear-groups"}
 }
 
@@ -258,15 +264,21 @@ func TestWaitReadyContainer(t *testing.T) {
 		{"root", users.User{}, nil, "<nil>"},
 		{"a subordinate id", users.User{ID: 700005}, become, "<nil>"},
 		{"an id above the range", users.User{ID: 765536}, become, "held by a process of user 765536"},
-		{"a stranger, seen from a user namespace", users.Stranger, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
+		{"a stranger, seen from a user namespace", users.Stranger,
+			[]string{"unshare", "--user", "--map-root-user"},
+			"in this user namespace (a container) that may be any user"},
 		{"a stranger, whose processes root sees", users.Stranger, []string{"unshare", "--mount"}, " is held by pid "},
-		{"root, seen from a user namespace", users.User{}, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
-		{"the job's user, seen from a user namespace", users.Job, []string{"unshare", "--user", "--map-root-user"}, "<nil>"},
+		{"root, seen from a user namespace", users.User{},
+			[]string{"unshare", "--user", "--map-root-user"},
+			"in this user namespace (a container) that may be any user"},
+		{"the job's user, seen from a user namespace", users.Job,
+			[]string{"unshare", "--user", "--map-root-user"}, "<nil>"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			port, _ := listenerAs(t, program, tc.user, "127.0.0.1:0")
-			if said := waitAs(t, program, "", fmt.Sprintf("tcp:%d", port), tc.command...); !strings.Contains(said, tc.want) {
+			if said := waitAs(t, program, "", fmt.Sprintf("tcp:%d", port),
+				tc.command...); !strings.Contains(said, tc.want) {
 				t.Errorf("it says %q, not %q", said, tc.want)
 			}
 		})
