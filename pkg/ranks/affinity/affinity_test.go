@@ -30,7 +30,8 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	const syntax = "give auto, none, or a list of cpu,gpu"
-	for text, says := range map[string]string{"": syntax, "all": syntax, "cpu,": syntax, "cpu,none": syntax, "CPU": syntax,
+	for text, says := range map[string]string{"": syntax, "all": syntax, "cpu,": syntax,
+		"cpu,none": syntax, "CPU": syntax,
 		"cpu, memory": "numactl --membind", "network": "BRINGUPD_GPU_NICS"} {
 		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)

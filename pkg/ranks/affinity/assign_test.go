@@ -134,7 +134,8 @@ func TestAssign(t *testing.T) {
 			"CPUs 16-23,144-151, GPU 2", "CPUs 24-31,152-159, GPU 3",
 			"CPUs 112-119,240-247, GPU 4", "CPUs 120-127,248-255, GPU 5",
 			"CPUs 80-87,208-215, GPU 6", "CPUs 88-95,216-223, GPU 7"}},
-		{"dgx-a100", 4, "cpu,gpu", []string{"CPUs 48-63,176-191, GPU 0,1", "CPUs 16-31,144-159, GPU 2,3", "CPUs 112-127,240-255, GPU 4,5", "CPUs 80-95,208-223, GPU 6,7"}},
+		{"dgx-a100", 4, "cpu,gpu", []string{"CPUs 48-63,176-191, GPU 0,1",
+			"CPUs 16-31,144-159, GPU 2,3", "CPUs 112-127,240-255, GPU 4,5", "CPUs 80-95,208-223, GPU 6,7"}},
 		{"dgx-h100", 2, "auto", []string{
 			"CPUs 0-55,112-167, GPU 0,1,2,3",
 			"CPUs 56-111,168-223, GPU 4,5,6,7"}},
@@ -147,7 +148,8 @@ func TestAssign(t *testing.T) {
 			"CPUs 72-107, GPU 2", "CPUs 108-143, GPU 3"}},
 		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs do not belong to the job
 			"CPUs 4-6,36-38, GPU 1", "CPUs 7-10,39-41, GPU 2"}},
-		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores",
+		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; ranks are not bound to CPUs: " +
+			"this node has 8 ranks, but only 7 usable cores",
 			"GPU 2; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores"}, 4)},
 		{"numa-unknown", 4, "auto", []string{ // too few are left for those that are near all
 			"CPUs 0-3, GPU 0; " + noteNotNear, "CPUs 4-7, GPU 1; " + noteNotNear,
@@ -173,7 +175,8 @@ func TestAssign(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	for name, want := range map[string][3]int{ // gpu, numa, core
-		"dgx-a100": {8, 8, 128}, "dgx-h100": {8, 2, 112}, "gb200": {4, 2, 144}, "two-sockets": {0, 2, 64}, "cgroup-cut": {2, 1, 7},
+		"dgx-a100": {8, 8, 128}, "dgx-h100": {8, 2, 112}, "gb200": {4, 2, 144},
+		"two-sockets": {0, 2, 64}, "cgroup-cut": {2, 1, 7},
 		"numa-unknown": {4, 2, 16}, "mig": {3, 2, 16}, "this-machine": {0, 1, 2},
 	} {
 		n := known(t, name)
@@ -190,7 +193,8 @@ func TestSplitOfUnlikeParts(t *testing.T) {
 	for i := range 16 {
 		cores = append(cores, Core{CPUs: IDSet{i}, Package: i / 12, NUMA: i / 12})
 	}
-	for ranks, want := range map[int]string{1: "[0-15]", 2: "[0-11 12-15]", 3: "[0-4 5-9 10-15]", 4: "[0-3 4-7 8-11 12-15]"} {
+	for ranks, want := range map[int]string{1: "[0-15]", 2: "[0-11 12-15]", 3: "[0-4 5-9 10-15]",
+		4: "[0-3 4-7 8-11 12-15]"} {
 		var got []string
 		for _, part := range splitCores(cores, ranks) {
 			got = append(got, cpusOfCores(part).String())
@@ -221,7 +225,8 @@ func TestAssignOthers(t *testing.T) {
 		places := f.discovered().AssignRanks(tc.ranks, all)
 		for i, place := range []Affinity{places[0], places[tc.ranks-1]} {
 			if env := place.Environ(func(string) bool { return false }); !slices.Contains(env, tc.want[i]) {
-				t.Errorf("%s: rank %d of %d has %q and %v, want %s", tc.node.Name, i*(tc.ranks-1), tc.ranks, env, place, tc.want[i])
+				t.Errorf("%s: rank %d of %d has %q and %v, want %s", tc.node.Name, i*(tc.ranks-1),
+					tc.ranks, env, place, tc.want[i])
 			}
 			if near := place.CPUs; len(near) == 0 || (near[0] >= 32) != (i == 1) {
 				t.Errorf("%s: the CPUs of a rank are %v, far from its GPU", tc.node.Name, near)

@@ -21,27 +21,37 @@ func TestDiscoverHere(t *testing.T) {
 	}
 	var own IDSet
 	locked(func() { own, err = threadAffinity(os.Getpid()) })
-	if err != nil || !slices.Equal(n.CPUs, own) || len(n.allowedCores()) == 0 || n.CountSlots(PerNUMA) == 0 || len(n.GPUs) > 0 {
+	if err != nil || !slices.Equal(n.CPUs, own) || len(n.allowedCores()) == 0 ||
+		n.CountSlots(PerNUMA) == 0 || len(n.GPUs) > 0 {
 		t.Errorf("it is %+v; our CPUs are %v, %v", n, own, err)
 	}
 }
 
 func TestDiscover(t *testing.T) {
+	const cpu0 = cpuDir + "/cpu0/topology"
 	for _, tc := range []struct {
 		name, node string
 		change     func(f *fixture)
 		says       string // the error; empty: no error
 	}{
 		{"no NUMA nodes", "this-machine", func(f *fixture) { f.remove(nodeDir) }, ""},
-		{"no topology of the cores", "this-machine", func(f *fixture) { f.remove(cpuDir + "/cpu0/topology"); f.remove(cpuDir + "/cpu1/topology") }, ""},
-		{"an older kernel", "this-machine", func(f *fixture) { f.remove(cpuDir + "/cpu0/topology/core_cpus_list") }, ""},
-		{"no package", "this-machine", func(f *fixture) { f.write(cpuDir+"/cpu0/topology/physical_package_id", "-1") }, ""},
+		{"no topology of the cores", "this-machine",
+			func(f *fixture) { f.remove(cpu0); f.remove(cpuDir + "/cpu1/topology") }, ""},
+		{"an older kernel", "this-machine", func(f *fixture) { f.remove(cpu0 + "/core_cpus_list") }, ""},
+		{"no package", "this-machine", func(f *fixture) { f.write(cpu0+"/physical_package_id", "-1") }, ""},
 		{"an offline CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"0-7"}) }, ""},
-		{"no CPUs", "this-machine", func(f *fixture) { f.remove(cpuDir) }, "cannot read the CPU topology of this node: "},
-		{"a strange list of CPUs", "this-machine", func(f *fixture) { f.write(cpuDir+"/online", "0-") }, `cannot read the CPU topology of this node: cannot read the list "0-"`},
-		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot read the CPUs that this process may use: "},
-		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8"}) }, "none of the CPUs listed in /proc/thread-self/status is online"},
-		{"a GPU that does not exist", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, only 4 GPUs"},
+		{"no CPUs", "this-machine", func(f *fixture) { f.remove(cpuDir) },
+			"cannot read the CPU topology of this node: "},
+		{"a strange list of CPUs", "this-machine",
+			func(f *fixture) { f.write(cpuDir+"/online", "0-") },
+			`cannot read the CPU topology of this node: cannot read the list "0-"`},
+		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) },
+			"cannot read the CPUs that this process may use: "},
+		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8"}) },
+			"none of the CPUs listed in /proc/thread-self/status is online"},
+		{"a GPU that does not exist", "cgroup-cut",
+			func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" },
+			"cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, only 4 GPUs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := load(t, tc.node)

@@ -41,7 +41,8 @@ func load(t *testing.T, name string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, root: t.TempDir(), facts: gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success}, env: map[string]string{}}
+	f := &fixture{t: t, root: t.TempDir(), facts: gpu.Facts{Version: gpu.FactsVersion,
+		Init: gpu.Success}, env: map[string]string{}}
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
 			f.take(words[0], words[1:])
@@ -174,7 +175,8 @@ func (f *fixture) device(way, numa, cpus string) (bus string) {
 func reading[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
 func (f *fixture) gpu(uuid, numa, cpus, way string, instances []string) {
-	g := gpu.GPU{Index: len(f.facts.GPUs), Handle: gpu.Success, UUID: reading(uuid), Bus: reading(f.device(way, numa, cpus)), Name: reading("X")}
+	g := gpu.GPU{Index: len(f.facts.GPUs), Handle: gpu.Success, UUID: reading(uuid),
+		Bus: reading(f.device(way, numa, cpus)), Name: reading("X")}
 	if len(instances) > 0 {
 		g.MIG = reading(gpu.ModeState{Current: true})
 	}

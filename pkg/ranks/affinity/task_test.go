@@ -31,20 +31,30 @@ func TestTaskPlace(t *testing.T) {
 		far   string
 	}{
 		{"its share, as by Assign", of(5), "0-223", "", all, "CPUs 70-83,182-195, GPU 5", ""},
-		{"by where the launcher has bound it", of(5), onSocket1, "", all, "CPUs 56-69,168-181, GPU 5; CPUs are those that srun bound it to", ""},
-		{"far from its GPU", of(5), onSocket0, "", all, "CPUs 0-13,112-125, GPU 5; CPUs are those that srun bound it to",
+		{"by where the launcher has bound it", of(5), onSocket1, "", all,
+			"CPUs 56-69,168-181, GPU 5; CPUs are those that srun bound it to", ""},
+		{"far from its GPU", of(5), onSocket0, "", all,
+			"CPUs 0-13,112-125, GPU 5; CPUs are those that srun bound it to",
 			"srun bound it to CPUs 0-13,112-125, but its GPU 5 is near CPUs 56-111,168-223"},
 		{"far, which nobody wants to know", of(5), onSocket0, "", ResourceKinds{GPU: true}, "GPU 5", ""},
-		{"bound, and GPUs of its own", ownGPUs, onSocket1, "4,5", all, "CPUs 56-69,168-181, GPU 4,5; CPUs are those that srun bound it to", ""},
+		{"bound, and GPUs of its own", ownGPUs, onSocket1, "4,5", all,
+			"CPUs 56-69,168-181, GPU 4,5; CPUs are those that srun bound it to", ""},
 		{"GPUs of its own", ownGPUs, "0-223", "4,5", all,
-			"CPUs 56-111,168-223, GPU 4,5; CPUs are shared with other ranks near the same GPUs: srun shows each rank only its own GPUs", ""},
+			"CPUs 56-111,168-223, GPU 4,5; CPUs are shared with other ranks near the same GPUs: " +
+				"srun shows each rank only its own GPUs", ""},
 		{"no GPUs of its own", ownGPUs, "0-223", "NoDevFiles", all, "CPUs 70-83,182-195", ""},
-		{"all that the job has, where that is no cpuset", LaunchedTask{Launcher: "srun", Local: 1, LocalCount: 2, NodeCPUs: 28}, onSocket1, "", ResourceKinds{CPU: true}, "CPUs 63-69,175-181", ""},
-		{"among nobody knows how many", lost, "0-223", "", all, "not bound; ranks share all CPUs and devices of the node: flux run does not report how many ranks run on it",
+		{"all that the job has, where that is no cpuset",
+			LaunchedTask{Launcher: "srun", Local: 1, LocalCount: 2, NodeCPUs: 28}, onSocket1, "",
+			ResourceKinds{CPU: true}, "CPUs 63-69,175-181", ""},
+		{"among nobody knows how many", lost, "0-223", "", all,
+			"not bound; ranks share all CPUs and devices of the node: flux run does not report " +
+				"how many ranks run on it",
 			"ranks share all CPUs and devices of the node: flux run does not report how many ranks run on it"},
-		{"the same, bound", lost, onSocket1, "", all, "CPUs 56-69,168-181; CPUs are those that flux run bound it to", ""},
+		{"the same, bound", lost, onSocket1, "", all,
+			"CPUs 56-69,168-181; CPUs are those that flux run bound it to", ""},
 		{"the same, with GPUs of its own", lostOwn, "0-223", "7", ResourceKinds{CPU: true, GPU: true},
-			"CPUs 56-111,168-223, GPU 7; CPUs are shared with other ranks near the same GPUs: flux run shows each rank only its own GPUs", ""},
+			"CPUs 56-111,168-223, GPU 7; CPUs are shared with other ranks near the same GPUs: " +
+				"flux run shows each rank only its own GPUs", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			delete(f.env, "CUDA_VISIBLE_DEVICES")
@@ -71,7 +81,8 @@ func TestTasksHaveWhatRanksHave(t *testing.T) {
 		for _, locals := range []int{1, 2, 3, len(n.Cores), len(n.Cores) + 1} {
 			var places []Affinity
 			for local := range locals {
-				p, differences := LaunchedTask{Local: local, LocalCount: locals}.TaskAffinity(VisibleNode{Node: n, BoundCPUs: n.CPUs}, all)
+				p, differences := LaunchedTask{Local: local,
+					LocalCount: locals}.TaskAffinity(VisibleNode{Node: n, BoundCPUs: n.CPUs}, all)
 				if len(differences) > 0 {
 					t.Errorf("%s: %v", name, differences)
 				}
@@ -90,7 +101,8 @@ func TestFindBehindABinding(t *testing.T) {
 	locked(func() {
 		free, err := DiscoverForTask(gpu.Topology{}, os.LookupEnv)
 		if err != nil || len(free.BoundCPUs) < 2 || !slices.Equal(free.BoundCPUs, free.CPUs) {
-			t.Errorf("it finds %+v, %v: it takes a machine of two CPUs, of which nobody has taken any from us", free, err)
+			t.Errorf("it finds %+v, %v: it takes a machine of two CPUs, of which nobody has "+
+				"taken any from us", free, err)
 			return
 		}
 		first := Affinity{CPUs: free.BoundCPUs[:1]}

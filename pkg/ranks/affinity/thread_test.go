@@ -96,7 +96,8 @@ func TestPrepareFails(t *testing.T) {
 		says string // empty: no error
 	}{
 		{"nothing", func(IDSet) IDSet { return nil }, ""},
-		{"some CPUs are not there", func(own IDSet) IDSet { return own.union(IDSet{4000}) }, "the kernel allowed only "},
+		{"some CPUs are not there", func(own IDSet) IDSet { return own.union(IDSet{4000}) },
+			"the kernel allowed only "},
 		{"none is", func(IDSet) IDSet { return IDSet{4000} }, "sched_setaffinity: invalid argument"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
