@@ -22,6 +22,7 @@ func TestChooseNodes(t *testing.T) {
 		bound = `[{name: store, nodes: 3, gpus: 2, command: serve}]`
 		pair  = `[{name: store, nodes: 2, command: serve, segment: 2}]`
 	)
+	none, one := roles.Spares(nil), roles.Spares{0: 1}
 	for _, tc := range []struct {
 		name     string
 		roles    string
@@ -34,47 +35,19 @@ func TestChooseNodes(t *testing.T) {
 		spare    []int
 		waited   bool
 	}{
-		{
-			name: "all links are there", roles: all, spares: roles.Spares{0: 1},
-			used: []int{0, 1, 2}, spare: []int{3},
-		},
-		{
-			name: "a spare instead of it", roles: all, spares: roles.Spares{0: 1},
-			unlinked: []int{1}, used: []int{0, 2, 3}, spare: []int{1}, waited: true,
-		},
-		{
-			name: "the one with a link is the first spare", roles: all, spares: roles.Spares{0: 2},
-			unlinked: []int{2}, used: []int{0, 1}, spare: []int{3, 2},
-		},
-		{
-			name: "it is a spare anyway", roles: all, spares: roles.Spares{0: 1},
-			unlinked: []int{3}, used: []int{0, 1, 2}, spare: []int{3},
-		},
-		{name: "it is needed", roles: all, unlinked: []int{1}, used: []int{0, 1, 2, 3}},
-		{
-			name: "no node has a link", roles: all, spares: roles.Spares{0: 1},
-			unlinked: []int{1, 2, 3}, used: []int{0, 1, 2}, spare: []int{3},
-		},
-		{
-			name: "its link comes", roles: all, spares: roles.Spares{0: 1},
-			unlinked: []int{1}, comesAt: 20 * time.Millisecond, used: []int{0, 1, 2}, spare: []int{3}, waited: true,
-		},
-		{
-			name: "roles need fewer nodes", roles: two,
-			unlinked: []int{1}, used: []int{0, 2}, waited: true,
-		},
-		{
-			name: "roles need fewer nodes, and it is not the first", roles: two,
-			unlinked: []int{2}, used: []int{0, 1},
-		},
-		{
-			name: "they do not fit on the others", roles: bound, spares: roles.Spares{0: 1},
-			gpus: []int{2, 2, 2, 0}, unlinked: []int{1}, used: []int{0, 1, 2}, spare: []int{3},
-		},
-		{
-			name: "a segment needs it", roles: pair, domains: []string{"a", "a", "b", "c"},
-			unlinked: []int{1}, used: []int{0, 1},
-		},
+		{"all links are there", all, nil, nil, one, nil, 0, []int{0, 1, 2}, []int{3}, false},
+		{"a spare instead of it", all, nil, nil, one, []int{1}, 0, []int{0, 2, 3}, []int{1}, true},
+		{"the linked one is the first spare", all, nil, nil, roles.Spares{0: 2}, []int{2}, 0,
+			[]int{0, 1}, []int{3, 2}, false},
+		{"it is a spare anyway", all, nil, nil, one, []int{3}, 0, []int{0, 1, 2}, []int{3}, false},
+		{"it is needed", all, nil, nil, none, []int{1}, 0, []int{0, 1, 2, 3}, nil, false},
+		{"no node has a link", all, nil, nil, one, []int{1, 2, 3}, 0, []int{0, 1, 2}, []int{3}, false},
+		{"its link comes", all, nil, nil, one, []int{1}, 20 * time.Millisecond, []int{0, 1, 2}, []int{3}, true},
+		{"roles need fewer nodes", two, nil, nil, none, []int{1}, 0, []int{0, 2}, nil, true},
+		{"fewer nodes, not the first ones", two, nil, nil, none, []int{2}, 0, []int{0, 1}, nil, false},
+		{"they do not fit on the others", bound, nil, []int{2, 2, 2, 0}, one, []int{1}, 0,
+			[]int{0, 1, 2}, []int{3}, false},
+		{"a segment needs it", pair, []string{"a", "a", "b", "c"}, nil, none, []int{1}, 0, []int{0, 1}, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var list yaml.Node

@@ -2,7 +2,6 @@ package instances
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,17 +32,7 @@ func TestLineTagger(t *testing.T) {
 			t.Errorf("%.20q: %.40q, want %.40q", tc.writes, out.String(), tc.want)
 		}
 	}
-	tagger := &lineTagger{out: fullWriter{}, mu: new(sync.Mutex)}
-	if n, err := tagger.Write([]byte("a\n")); n != 0 || !errors.Is(err, errFull) {
-		t.Errorf("%d bytes were written: %v", n, err)
-	}
 }
-
-var errFull = errors.New("the disk is full")
-
-type fullWriter struct{}
-
-func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
 
 // TestOutputOfSeveralProcesses checks that the lines of several processes of a primary role have names,
 // on both streams, and that other roles write only to their logs.

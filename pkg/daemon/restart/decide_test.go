@@ -48,9 +48,7 @@ func TestDecide(t *testing.T) {
 	} {
 		cfg := deps.Config{Config: config.Config{
 			Identity: launcher.Identity{Size: 1, Attempt: 1},
-			After: config.PostRun{Restarts: 9, Rules: config.RestartRules{
-				On: config.RestartOnAny,
-			}},
+			After:    config.PostRun{Restarts: 9, Rules: config.RestartRules{On: config.RestartOnAny}},
 		}}
 		if got := restart.Decide(&cfg, &tc.end, tc.endRequested).NextAttempt; got.Number != tc.next {
 			t.Errorf("%s: %+v", tc.name, got)
@@ -84,7 +82,12 @@ func (r *launcherRequests) ExcludeHosts(_ context.Context, hosts []string) error
 // printed.
 func TestCarryOut(t *testing.T) {
 	wanted := &record.RequeueDecision{Wanted: true, Reason: "it is requeued"}
-	bad := []string{"n1"}
+	refused := &record.RequeueDecision{Reason: "no batch job"}
+	next, last := lifecycle.NextAttempt{Number: 2, Reason: "attempt 3"}, lifecycle.NextAttempt{Reason: "the last"}
+	bad := lifecycle.Outcome{Requeue: wanted, BadNodes: []string{"n1"}}
+	start, both := launcherRequests{made: []string{"start"}}, launcherRequests{made: []string{"start", "n1"}}
+	noStart, noHint := start, both
+	noStart.refusesStart, noHint.refusesHint = true, true
 	for _, tc := range []struct {
 		name         string
 		end          lifecycle.Outcome
@@ -93,33 +96,15 @@ func TestCarryOut(t *testing.T) {
 		prints       []string         // parts of each line
 	}{
 		{"no restarts", lifecycle.Outcome{}, false, launcherRequests{}, nil},
-		{"another attempt", lifecycle.Outcome{
-			NextAttempt: lifecycle.NextAttempt{Number: 2, Reason: "attempt 3"}, Requeue: wanted,
-		}, false, launcherRequests{}, []string{"attempt 3"}},
-		{"no further attempt, but a requeue", lifecycle.Outcome{
-			NextAttempt: lifecycle.NextAttempt{Reason: "the last"}, Requeue: wanted,
-		}, false, launcherRequests{made: []string{"start"}}, []string{"the last", "it is requeued"}},
-		{"no requeue", lifecycle.Outcome{
-			Requeue: &record.RequeueDecision{Reason: "no batch job"},
-		}, false, launcherRequests{}, []string{"no batch job"}},
-		{
-			"it was told to end", lifecycle.Outcome{Requeue: wanted},
-			true, launcherRequests{}, []string{"told to end"},
-		},
-		{
-			"a bad node", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
-			false, launcherRequests{made: []string{"start", "n1"}}, []string{"it is requeued"},
-		},
-		{
-			"the launcher refuses", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
-			false, launcherRequests{made: []string{"start"}, refusesStart: true},
-			[]string{"cannot be requeued"},
-		},
-		{
-			"the launcher refuses a bad node", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
-			false, launcherRequests{made: []string{"start", "n1"}, refusesHint: true},
-			[]string{"it is requeued", "bad node"},
-		},
+		{"another attempt", lifecycle.Outcome{NextAttempt: next, Requeue: wanted}, false, launcherRequests{},
+			[]string{"attempt 3"}},
+		{"no further attempt, but a requeue", lifecycle.Outcome{NextAttempt: last, Requeue: wanted}, false, start,
+			[]string{"the last", "it is requeued"}},
+		{"no requeue", lifecycle.Outcome{Requeue: refused}, false, launcherRequests{}, []string{"no batch job"}},
+		{"it was told to end", lifecycle.Outcome{Requeue: wanted}, true, launcherRequests{}, []string{"told to end"}},
+		{"a bad node", bad, false, both, []string{"it is requeued"}},
+		{"the launcher refuses", bad, false, noStart, []string{"cannot be requeued"}},
+		{"the launcher refuses a bad node", bad, false, noHint, []string{"it is requeued", "bad node"}},
 	} {
 		by := tc.by
 		by.made = nil
@@ -145,6 +130,18 @@ func TestSuccessionHasHistory(t *testing.T) {
 	}
 }
 
+// stepConfig returns the configuration of a daemon of a step, and where the run of the job is.
+func stepConfig(t *testing.T, id launcher.Identity, step, head string, size int) (deps.Config, signal.Location) {
+	access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+	id.Job, id.Step = "17", "1"
+	cfg := deps.Config{
+		Config: config.Config{Identity: id, LogDir: t.TempDir(), Times: config.DefaultTimeouts()},
+		Set:    deps.Set{Access: access},
+	}
+	cfg.Roles.Step = step
+	return cfg, signal.Location{LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: size, Host: head, Access: access}
+}
+
 // TestStep verifies what a daemon of a further step knows about the run that it joins, and that it
 // does not make the next attempt itself.
 func TestStep(t *testing.T) {
@@ -161,11 +158,8 @@ func TestStep(t *testing.T) {
 		{"the head's node", 2, 0, "a", 0, nil, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
-			logs := t.TempDir()
-			place := signal.Location{
-				LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "b", Access: access,
-			}
+			own := launcher.Identity{Host: "b", NodeIndex: tc.index, Size: 2, LocalSize: tc.local}
+			cfg, place := stepConfig(t, own, "judge", "b", 3)
 			job := record.Job{Hosts: tc.hosts, Steps: []string{"actor", "judge"}}
 			dir, err := signal.CreateRun(t.Context(), place, job)
 			if err == nil {
@@ -175,16 +169,8 @@ func TestStep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg := deps.Config{
-				Config: config.Config{
-					Identity: launcher.Identity{
-						Job: "17", Step: "1", Host: "b", NodeIndex: tc.index, Size: 2, LocalSize: tc.local,
-					},
-					LogDir: logs, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2},
-				},
-				Set: deps.Set{Access: access},
-			}
-			cfg.Roles.Step, cfg.Roles.Spares, cfg.Streams.Err = "judge", roles.Spares{0: 1}, os.Stderr
+			cfg.Roles.Spares, cfg.Streams.Err = roles.Spares{0: 1}, os.Stderr
+			cfg.Team = membership.NodeRange{Min: 2, Max: 2}
 			team := cfg.Team
 			if tc.hasDefinition {
 				cfg.Roles.Definitions, team = make([]roles.Definition, 1), membership.NodeRange{Min: 2, Max: 3}
@@ -199,11 +185,10 @@ func TestStep(t *testing.T) {
 			if code != 3 || len(joined) != 1 {
 				t.Fatalf("%s: got %d after %d attempts", tc.name, code, len(joined))
 			}
-			got := joined[0]
-			id := got.Identity
+			id := joined[0].Identity
 			if id.Size != 3 || id.NodeIndex != record.MemberIndex(tc.node, 2, 3) ||
-				!slices.Equal(id.Hosts, tc.want) || !slices.Equal(id.Steps, job.Steps) || got.Team != team {
-				t.Errorf("%s: got %+v, nodes %+v", tc.name, id, got.Team)
+				!slices.Equal(id.Hosts, tc.want) || !slices.Equal(id.Steps, job.Steps) || joined[0].Team != team {
+				t.Errorf("%s: got %+v, nodes %+v", tc.name, id, joined[0].Team)
 			}
 		})
 	}
@@ -223,18 +208,7 @@ func TestStepFindsNoRun(t *testing.T) {
 		{"judge", []string{"judge"}, 65, "cannot find c among the nodes of run 17.0"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
-			cfg := deps.Config{
-				Config: config.Config{
-					Identity: launcher.Identity{Job: "17", Step: "1", Host: "c", Size: 1, LocalSize: 1},
-					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
-				},
-				Set: deps.Set{Access: access},
-			}
-			cfg.Roles.Step = tc.step
-			place := signal.Location{
-				LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: 2, Host: "a", Access: access,
-			}
+			cfg, place := stepConfig(t, launcher.Identity{Host: "c", Size: 1, LocalSize: 1}, tc.step, "a", 2)
 			_, err := signal.CreateRun(t.Context(), place, record.Job{Steps: tc.waiting})
 			printed := filepath.Join(t.TempDir(), "stderr")
 			if err == nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,102 +13,6 @@ import (
 )
 
 var all = ResourceKinds{CPU: true, GPU: true}
-
-// TestPlacesOfAllNodes verifies, for every node and any number of ranks, that the places are within
-// the allowed resources, disjoint, of whole cores and near, and that no near resource is left
-// unused.
-func TestPlacesOfAllNodes(t *testing.T) {
-	for _, name := range fixtures(t) {
-		n := known(t, name)
-		for ranks := 1; ranks <= len(n.Cores)+2; ranks++ {
-			t.Run(fmt.Sprintf("%s/%d", name, ranks), func(t *testing.T) { judge(t, n, n.AssignRanks(ranks, all)) })
-		}
-	}
-}
-
-func judge(t *testing.T, n Node, places []Affinity) {
-	cores := n.allowedCores()
-	if len(places) > len(cores) {
-		for _, p := range places {
-			if len(p.CPUs) > 0 || !strings.Contains(p.Note, "ranks are not bound to CPUs") {
-				t.Fatalf("it has %+v", p)
-			}
-		}
-		return
-	}
-	gpus := n.divideGPUs(len(places))
-	var used, wanted IDSet
-	for i, p := range places {
-		near := n.cpusNear(gpus[i])
-		wanted = wanted.union(near)
-		if len(p.CPUs) == 0 || len(p.CPUs.subtract(n.CPUs)) > 0 || len(p.CPUs.intersect(used)) > 0 {
-			t.Errorf("rank %d has %v, of %v, and before it are %v", i, p.CPUs, n.CPUs, used)
-		}
-		if p.Note == "" && len(p.CPUs.subtract(near)) > 0 {
-			t.Errorf("rank %d has %v, and near are %v", i, p.CPUs, near)
-		}
-		used = used.union(p.CPUs)
-		judgeCores(t, cores, p)
-	}
-	if places[0].Note != "" {
-		wanted = n.CPUs
-	}
-	// A core is near if one of its hyperthreads is.
-	if missing := wanted.subtract(used); len(missing) > 0 {
-		t.Errorf("nobody has %v", missing)
-	}
-	judgeGPUs(t, n, places)
-	judgeEven(t, n, places, gpus)
-}
-
-func judgeCores(t *testing.T, cores []Core, p Affinity) {
-	for _, c := range cores {
-		if here := c.CPUs.intersect(p.CPUs); len(here) > 0 && len(here) < len(c.CPUs) {
-			t.Errorf("%v has a part of core %v", p, c.CPUs)
-		}
-	}
-}
-
-func judgeGPUs(t *testing.T, n Node, places []Affinity) {
-	count := map[string]int{}
-	for _, p := range places {
-		for _, name := range p.GPUs {
-			count[name]++
-		}
-		if len(p.GPUs) == 0 && len(n.GPUs) > 0 {
-			t.Errorf("%v has no GPU", p)
-		}
-	}
-	for name, ranks := range count {
-		if least := len(places) / len(n.GPUs); ranks > max(1, least+1) || len(places) <= len(n.GPUs) && ranks > 1 {
-			t.Errorf("%d of %d ranks have GPU %s", ranks, len(places), name)
-		}
-	}
-}
-
-// judgeEven compares ranks that are near the same resources, unless each has a package or a NUMA
-// node.
-func judgeEven(t *testing.T, n Node, places []Affinity, gpus [][]GPU) {
-	for _, group := range groupByCPUs(nearOf(n, gpus)) {
-		least, most := len(n.CPUs), 0
-		threads := 1
-		for _, i := range group {
-			threads = max(threads, len(n.Cores[0].CPUs))
-			least, most = min(least, len(places[i].CPUs)), max(most, len(places[i].CPUs))
-		}
-		// A core of which only a part is allowed counts as one core.
-		if most-least > 2*threads && len(group) != n.CountSlots(PerNUMA) {
-			t.Errorf("ranks %v have from %d to %d CPUs", group, least, most)
-		}
-	}
-}
-
-func nearOf(n Node, gpus [][]GPU) (near []IDSet) {
-	for _, own := range gpus {
-		near = append(near, n.cpusNear(own))
-	}
-	return near
-}
 
 func words(places []Affinity) (lines []string) {
 	for _, p := range places {
