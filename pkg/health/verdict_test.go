@@ -18,21 +18,21 @@ var began = time.Now()
 // at returns a time of the observer, in milliseconds.
 func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 
-// observed returns a failure that a node has recorded and the observer has seen at ms.
-func observed(kind Kind, node, ms int) ObservedFailure {
+// saw returns a failure that a node has recorded and the observer has seen at ms.
+func saw(kind Kind, node, ms int) ObservedFailure {
 	rec := record.Failure{Kind: kind, Message: fmt.Sprintf("%s on %d at %d ms", kind, node, ms)}
 	rec.NodeIndex, rec.Host = node, hostOf(node)
 	return ObservedFailure{Failure: rec, ObservedAt: at(ms)}
 }
 
-// missing returns the loss of nodes, recorded by node by.
-func missing(kind Kind, by, ms int, nodes ...int) ObservedFailure {
-	o := observed(kind, by, ms)
+// misses returns the loss of nodes, recorded by node by.
+func misses(kind Kind, by, ms int, nodes ...int) ObservedFailure {
+	o := saw(kind, by, ms)
 	o.LostNodes = nodes
 	return o
 }
 
-func lost(by, ms int, nodes ...int) ObservedFailure { return missing(PeerLost, by, ms, nodes...) }
+func lost(by, ms int, nodes ...int) ObservedFailure { return misses(PeerLost, by, ms, nodes...) }
 
 // aged returns a failure that happened ms milliseconds before its record was written.
 func aged(ms int, o ObservedFailure) ObservedFailure {
@@ -60,84 +60,77 @@ type decision struct {
 
 func TestDecide(t *testing.T) {
 	for _, tc := range slices.Concat([]decision{
-		{"one cause", facts{observed(ServiceDied, 2, 5)}, 77, nil},
+		{"one cause", facts{saw(ServiceDied, 2, 5)}, 77, nil},
 		{"one consequence", facts{lost(0, 5, 3)}, 76, []string{"n3"}},
 		{"a cause seen after its consequences", facts{
-			observed(ServiceDied, 7, 9), observed(DeadlinePassed, 4, 1), observed(Terminated, 1, 2),
-			observed(Aborted, 3, 1), lost(0, 3, 7),
+			saw(ServiceDied, 7, 9), saw(DeadlinePassed, 4, 1), saw(Terminated, 1, 2),
+			saw(Aborted, 3, 1), lost(0, 3, 7),
 		}, 77, nil},
 		{"a check that failed before srun's end",
-			facts{observed(CheckFailed, 5, 4), observed(Terminated, 0, 3)}, 75, []string{"n5"}},
-		{"an internal error is a cause", facts{observed(Internal, 1, 8), lost(0, 2, 2)}, 70, nil},
-		{"the earlier of two causes", facts{observed(SetupFailed, 9, 3),
-			observed(CheckFailed, 1, 4)}, 77, []string{"n1"}},
+			facts{saw(CheckFailed, 5, 4), saw(Terminated, 0, 3)}, 75, []string{"n5"}},
+		{"an internal error is a cause", facts{saw(Internal, 1, 8), lost(0, 2, 2)}, 70, nil},
+		{"the earlier of two causes", facts{saw(SetupFailed, 9, 3), saw(CheckFailed, 1, 4)}, 77, []string{"n1"}},
 		{"the earlier of two causes, told later", facts{
-			aged(700, observed(ServiceDied, 9, 900)), observed(CheckFailed, 1, 300),
+			aged(700, saw(ServiceDied, 9, 900)), saw(CheckFailed, 1, 300),
 		}, 77, []string{"n1"}},
-		{"two causes of one moment", facts{observed(CheckFailed, 2, 3),
-			observed(CheckFailed, 10, 3)}, 75, []string{"n2", "n10"}},
-		{"two causes of one node and moment", facts{observed(SandboxDied, 1, 3), observed(ServiceDied, 1, 3)}, 77, nil},
-		{"time is up after a service died", facts{observed(ServiceDied, 3, 6),
-			observed(JobDeadlinePassed, 0, 7)}, 77, nil},
-		{"time is up, then told to end", facts{observed(JobDeadlinePassed, 0, 7),
-			observed(Terminated, 3, 9)}, 124, nil},
-		{"a deadline before a lost peer", facts{observed(DeadlinePassed, 0, 7), lost(0, 6, 2)}, 124, nil},
+		{"two causes of one moment", facts{saw(CheckFailed, 2, 3),
+			saw(CheckFailed, 10, 3)}, 75, []string{"n2", "n10"}},
+		{"two causes of one node and moment", facts{saw(SandboxDied, 1, 3), saw(ServiceDied, 1, 3)}, 77, nil},
+		{"time is up after a service died", facts{saw(ServiceDied, 3, 6), saw(JobDeadlinePassed, 0, 7)}, 77, nil},
+		{"time is up, then told to end", facts{saw(JobDeadlinePassed, 0, 7), saw(Terminated, 3, 9)}, 124, nil},
+		{"a deadline before a lost peer", facts{saw(DeadlinePassed, 0, 7), lost(0, 6, 2)}, 124, nil},
 		{"a peer was lost, srun ended the rest",
-			facts{lost(0, 5, 2, 3), observed(Terminated, 0, 6), observed(Terminated, 1, 6)}, 76, []string{"n2", "n3"}},
-		{"the job was cancelled, and peers went", facts{observed(Terminated, 0, 5), lost(0, 6, 2)}, 143, nil},
-		{"interrupted", facts{observed(Interrupted, 0, 5), lost(0, 5, 2), observed(Aborted, 1, 4)}, 130, nil},
-		{"aborts alone", facts{observed(Aborted, 2, 4), observed(Aborted, 3, 4)}, 76, nil},
-		{"a kind of a later version", facts{observed("flooded", 2, 4), lost(0, 3, 3)}, 70, nil},
+			facts{lost(0, 5, 2, 3), saw(Terminated, 0, 6), saw(Terminated, 1, 6)}, 76, []string{"n2", "n3"}},
+		{"the job was cancelled, and peers went", facts{saw(Terminated, 0, 5), lost(0, 6, 2)}, 143, nil},
+		{"interrupted", facts{saw(Interrupted, 0, 5), lost(0, 5, 2), saw(Aborted, 1, 4)}, 130, nil},
+		{"aborts alone", facts{saw(Aborted, 2, 4), saw(Aborted, 3, 4)}, 76, nil},
+		{"a kind of a later version", facts{saw("flooded", 2, 4), lost(0, 3, 3)}, 70, nil},
 
-		{"a daemon was killed", facts{missing(DaemonDied, 0, 5, 3)}, 76, []string{"n3"}},
+		{"a daemon was killed", facts{misses(DaemonDied, 0, 5, 3)}, 76, []string{"n3"}},
 		{"a daemon killed before a service died",
-			facts{missing(DaemonDied, 0, 5, 3), observed(ServiceDied, 6, 30)}, 76, []string{"n3"}},
-		{"a service died before a daemon", facts{observed(ServiceDied, 6, 5), missing(DaemonDied, 0, 30, 3)}, 77, nil},
-		{"the same, told after it", facts{
-			aged(100, observed(ServiceDied, 6, 90)), missing(DaemonDied, 0, 30, 3),
-		}, 77, nil},
+			facts{misses(DaemonDied, 0, 5, 3), saw(ServiceDied, 6, 30)}, 76, []string{"n3"}},
+		{"a service died before a daemon", facts{saw(ServiceDied, 6, 5), misses(DaemonDied, 0, 30, 3)}, 77, nil},
+		{"the same, told after it", facts{aged(100, saw(ServiceDied, 6, 90)), misses(DaemonDied, 0, 30, 3)}, 77, nil},
 		{"a host lost long before that was known", facts{
-			aged(10_000, missing(HostLost, 0, 12_000, 3)), observed(ServiceDied, 6, 5000),
-			observed(ServiceDied, 7, 5001),
+			aged(10_000, misses(HostLost, 0, 12_000, 3)), saw(ServiceDied, 6, 5000),
+			saw(ServiceDied, 7, 5001),
 		}, 76, []string{"n3"}},
-		{"a daemon that told why it ends", facts{observed(ShareUnusable, 3, 40),
-			missing(DaemonDied, 0, 30, 3)}, 66, nil},
-		{"a daemon whose service died before",
-			facts{observed(ServiceDied, 3, 50), missing(DaemonDied, 0, 1, 3)}, 77, nil},
+		{"a daemon that told why it ends", facts{saw(ShareUnusable, 3, 40), misses(DaemonDied, 0, 30, 3)}, 66, nil},
+		{"a daemon whose service died before", facts{saw(ServiceDied, 3, 50), misses(DaemonDied, 0, 1, 3)}, 77, nil},
 		{"a launcher ended daemons", facts{
-			observed(Terminated, 0, 5), observed(Terminated, 3, 6), missing(DaemonDied, 0, 4, 3),
+			saw(Terminated, 0, 5), saw(Terminated, 3, 6), misses(DaemonDied, 0, 4, 3),
 		}, 143, nil},
 		{"a daemon killed, the others ended", facts{
-			missing(DaemonDied, 0, 9, 2), observed(Terminated, 3, 5), observed(Terminated, 4, 6),
-			missing(DaemonDied, 0, 7, 3, 4),
+			misses(DaemonDied, 0, 9, 2), saw(Terminated, 3, 5), saw(Terminated, 4, 6),
+			misses(DaemonDied, 0, 7, 3, 4),
 		}, 76, []string{"n2"}},
 		{"one of two lost nodes has told why",
-			facts{missing(HostLost, 0, 30, 3, 4), observed(ServiceDied, 4, 40)}, 76, []string{"n3", "n4"}},
-		{"a rack was lost", facts{missing(HostLost, 0, 30, 3), missing(HostHangs, 0, 31, 4, 3),
-			observed(ServiceDied, 5, 32)}, 76, []string{"n3", "n4"}},
+			facts{misses(HostLost, 0, 30, 3, 4), saw(ServiceDied, 4, 40)}, 76, []string{"n3", "n4"}},
+		{"a rack was lost", facts{misses(HostLost, 0, 30, 3), misses(HostHangs, 0, 31, 4, 3),
+			saw(ServiceDied, 5, 32)}, 76, []string{"n3", "n4"}},
 		{"a GPU failed before a service died",
-			facts{observed(GPUFailed, 5, 1), observed(ServiceDied, 2, 3)}, 75, []string{"n5"}},
+			facts{saw(GPUFailed, 5, 1), saw(ServiceDied, 2, 3)}, 75, []string{"n5"}},
 		{"a GPU failed after a service died", facts{
-			observed(ServiceDied, 5, 1), observed(GPUFailed, 5, 3), lost(0, 6, 4),
+			saw(ServiceDied, 5, 1), saw(GPUFailed, 5, 3), lost(0, 6, 4),
 		}, 77, []string{"n5"}},
 		{"a GPU that is fit for another job", facts{
-			reported(`{"next":"fit"}`, observed(GPUFailed, 5, 1)),
-			reported(`{"next":"unfit"}`, observed(GPUFailed, 4, 3)),
+			reported(`{"next":"fit"}`, saw(GPUFailed, 5, 1)),
+			reported(`{"next":"unfit"}`, saw(GPUFailed, 4, 3)),
 		}, 75, []string{"n4"}},
-		{"nodes that differ", facts{missing(NodesDiffer, 0, 1, 3, 4)}, 75, []string{"n3", "n4"}},
-		{"nodes without a majority", facts{observed(NodesDiffer, 0, 1)}, 75, nil},
-		{"what no other node would pass", facts{observed(CheckUser, 5, 1)}, 65, nil},
-		{"a failed check and a lost node", facts{observed(CheckFailed, 5, 1),
-			missing(HostLost, 0, 30, 3)}, 75, []string{"n5", "n3"}},
-		{"a node is cut off", facts{observed(CutOff, 3, 50), missing(HostLost, 3, 20, 0),
-			missing(HostLost, 0, 30, 3)}, 76, []string{"n3"}},
+		{"nodes that differ", facts{misses(NodesDiffer, 0, 1, 3, 4)}, 75, []string{"n3", "n4"}},
+		{"nodes without a majority", facts{saw(NodesDiffer, 0, 1)}, 75, nil},
+		{"what no other node would pass", facts{saw(CheckUser, 5, 1)}, 65, nil},
+		{"a failed check and a lost node", facts{saw(CheckFailed, 5, 1),
+			misses(HostLost, 0, 30, 3)}, 75, []string{"n5", "n3"}},
+		{"a node is cut off", facts{saw(CutOff, 3, 50), misses(HostLost, 3, 20, 0),
+			misses(HostLost, 0, 30, 3)}, 76, []string{"n3"}},
 		{"the head is cut off", facts{
-			missing(CutOff, 0, 50, 1, 2, 3), missing(HostLost, 1, 20, 0),
-			missing(HostLost, 2, 21, 0), missing(HostLost, 0, 30, 1, 2, 3),
+			misses(CutOff, 0, 50, 1, 2, 3), misses(HostLost, 1, 20, 0),
+			misses(HostLost, 2, 21, 0), misses(HostLost, 0, 30, 1, 2, 3),
 		}, 76, []string{"n0"}},
 		{"the head and a node miss each other",
-			facts{missing(HostLost, 0, 30, 3), missing(HostLost, 3, 20, 0)}, 76, []string{"n3"}},
-		{"silence beside a reset link", facts{missing(DaemonDied, 0, 30, 3), lost(0, 1, 4)}, 76, []string{"n3"}},
+			facts{misses(HostLost, 0, 30, 3), misses(HostLost, 3, 20, 0)}, 76, []string{"n3"}},
+		{"silence beside a reset link", facts{misses(DaemonDied, 0, 30, 3), lost(0, 1, 4)}, 76, []string{"n3"}},
 	}, decisionsOnRanks) {
 		t.Run(tc.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
@@ -176,7 +169,7 @@ func records(v Verdict) []record.Failure {
 func draw(random *rand.Rand, all []Kind) []ObservedFailure {
 	var failures []ObservedFailure
 	for range 1 + random.IntN(9) {
-		o := observed(all[random.IntN(len(all))], random.IntN(5), random.IntN(6))
+		o := saw(all[random.IntN(len(all))], random.IntN(5), random.IntN(6))
 		if IsPeerLoss(o.Kind) {
 			for range random.IntN(3) {
 				o.LostNodes = append(o.LostNodes, random.IntN(5))
@@ -236,9 +229,9 @@ func TestDecideProperty(t *testing.T) {
 func TestDecideKeepsTheCause(t *testing.T) {
 	const victim, killed = 3, 4
 	causes := facts{
-		observed(ServiceDied, victim, 5), observed(SandboxDied, victim, 5), observed(CheckFailed, victim, 5),
-		observed(ShareUnusable, victim, 5), observed(CutOff, victim, 5), missing(DaemonDied, 0, 5, killed),
-		missing(HostLost, 0, 5, killed), missing(HostHangs, 0, 5, killed),
+		saw(ServiceDied, victim, 5), saw(SandboxDied, victim, 5), saw(CheckFailed, victim, 5),
+		saw(ShareUnusable, victim, 5), saw(CutOff, victim, 5), misses(DaemonDied, 0, 5, killed),
+		misses(HostLost, 0, 5, killed), misses(HostHangs, 0, 5, killed),
 	}
 	for _, cause := range causes {
 		t.Run(string(cause.Kind), func(t *testing.T) {
@@ -249,13 +242,13 @@ func TestDecideKeepsTheCause(t *testing.T) {
 					later := 6 + random.IntN(50)
 					others := []int{1, 2, 5}
 					failures = append(failures, facts{
-						observed(ServiceDied, others[random.IntN(3)], later),
-						missing(DaemonDied, 0, later, 1+random.IntN(2)),
-						missing(DaemonDied, 0, 1, victim), // observed before the record was read
+						saw(ServiceDied, others[random.IntN(3)], later),
+						misses(DaemonDied, 0, later, 1+random.IntN(2)),
+						misses(DaemonDied, 0, 1, victim), // observed before the record was read
 						lost(2, later, 0),
-						observed(DeadlinePassed, 1, random.IntN(50)),
-						observed(Terminated, random.IntN(3), random.IntN(50)),
-						observed(Aborted, 5, random.IntN(50)),
+						saw(DeadlinePassed, 1, random.IntN(50)),
+						saw(Terminated, random.IntN(3), random.IntN(50)),
+						saw(Aborted, 5, random.IntN(50)),
 					}[random.IntN(7)])
 					if IsPeerLoss(cause.Kind) && cause.NodeIndex == 0 { // the other node is then not a victim
 						failures = slices.DeleteFunc(failures,

@@ -39,9 +39,7 @@ func TestAssign(t *testing.T) {
 			"CPUs 80-87,208-215, GPU 6", "CPUs 88-95,216-223, GPU 7"}},
 		{"dgx-a100", 4, "cpu,gpu", []string{"CPUs 48-63,176-191, GPU 0,1",
 			"CPUs 16-31,144-159, GPU 2,3", "CPUs 112-127,240-255, GPU 4,5", "CPUs 80-95,208-223, GPU 6,7"}},
-		{"dgx-h100", 2, "auto", []string{
-			"CPUs 0-55,112-167, GPU 0,1,2,3",
-			"CPUs 56-111,168-223, GPU 4,5,6,7"}},
+		{"dgx-h100", 2, "auto", []string{"CPUs 0-55,112-167, GPU 0,1,2,3", "CPUs 56-111,168-223, GPU 4,5,6,7"}},
 		{"dgx-h100", 3, "auto", []string{ // they do not divide the GPUs evenly: one each
 			"CPUs 0-17,112-129, GPU 0", "CPUs 18-36,130-148, GPU 1", "CPUs 37-55,149-167, GPU 2"}},
 		{"dgx-h100", 1, "auto", []string{ // all GPUs
@@ -137,5 +135,3 @@ func TestAssignOthers(t *testing.T) {
 		}
 	}
 }
-
-func none(string) (string, bool) { return "", false }
