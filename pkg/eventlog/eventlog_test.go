@@ -72,45 +72,30 @@ func TestPhasesLast(t *testing.T) {
 	}
 }
 
-// TestFewFencesAreToldOf verifies that the format on disk does not change, down to the order of the
-// fields. Of the fences of a long job only the first ones are recorded, and later those that were
-// slow or failed, up to a limit.
-func TestFewFencesAreToldOf(t *testing.T) {
+// TestLimits verifies that a program that has a fence, or spawns ranks, in each of its steps does not
+// fill the event log: of the fences, only the first ones are recorded, and later those that were slow
+// or failed.
+func TestLimits(t *testing.T) {
+	failed := errors.New("node 3 will never come")
 	for _, tc := range []struct {
-		what   string
-		fences int
-		took   time.Duration
-		err    error
-		told   int
+		event EventType
+		log   func(trail *EventLog, round int)
+		want  int
 	}{
-		{"quick ones", 5000, time.Millisecond, nil, maxFences},
-		{"slow ones", 5000, slowFenceTime, nil, maxSlowFences},
-		{"failed ones", 5000, time.Millisecond, errors.New("node 3 will never come"), maxSlowFences},
+		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, time.Millisecond, nil) }, maxFences},
+		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, slowFenceTime, nil) }, maxSlowFences},
+		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, 1, failed) }, maxSlowFences},
+		{RanksSpawned, func(l *EventLog, round int) { l.LogSpawn(0, round, 1, []string{"n1"}) }, maxSpawns},
 	} {
-		t.Run(tc.what, func(t *testing.T) {
-			trail, said := New(), new(kept)
-			trail.events.Open(said)
-			for round := range tc.fences {
-				trail.LogFence("step", round+1, tc.took, tc.err)
-			}
-			trail.Close(t.Context())
-			if n := strings.Count(said.String(), `"event":"fence"`); n != tc.told {
-				t.Errorf("%d of %d are told of, want %d", n, tc.fences, tc.told)
-			}
-		})
-	}
-}
-
-// TestSpawnLimit verifies that a program that spawns ranks in each of its steps cannot fill the log.
-func TestSpawnLimit(t *testing.T) {
-	log, file := New(), new(kept)
-	log.events.Open(file)
-	for i := range maxSpawns + 7 {
-		log.LogSpawn(0, i, 1, []string{"n1"})
-	}
-	log.Close(t.Context())
-	if n := strings.Count(file.String(), `"event":"spawned"`); n != maxSpawns {
-		t.Errorf("%d calls are recorded, want %d", n, maxSpawns)
+		trail, file := New(), new(kept)
+		trail.events.Open(file)
+		for round := range 5000 {
+			tc.log(trail, round+1)
+		}
+		trail.Close(t.Context())
+		if n := strings.Count(file.String(), `"event":"`+string(tc.event)+`"`); n != tc.want {
+			t.Errorf("%d events %s are recorded, want %d", n, tc.event, tc.want)
+		}
 	}
 }
 
