@@ -217,11 +217,7 @@ func TestWhatRanksPrint(t *testing.T) {
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *deps.Config) {
-				in, err := os.CreateTemp(t.TempDir(), "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = in.Close() })
+				in := tempFile(t)
 				if _, err := in.WriteString("hello\n"); err != nil {
 					t.Fatal(err)
 				}

@@ -410,10 +410,3 @@ func (j *jobRun) mayRemove(s spot) bool {
 	isOld := strings.HasPrefix(s.name, "live.") || strings.HasPrefix(s.name, "inst.")
 	return j != nil && (s.sub == signal.NodesDir && is && isMark(mark) || s.sub == signal.ControlDir && isOld)
 }
-
-// setJob makes the attempt one of a job with roles, if there are any.
-func (a *attempt) setJob(p *jobPlan, dir string) {
-	if p != nil {
-		a.roles = newJobRun(a, p, dir)
-	}
-}

@@ -202,15 +202,7 @@ func trace(t *testing.T, p plan) {
 	runtime.GOMAXPROCS(1)
 	stage := stage{t: t, tempDir: t.TempDir(), jobDir: t.TempDir(), said: os.Stderr, tracing: true}
 	v := stage.play(p)
-	var b strings.Builder
-	for _, s := range v.trace {
-		fmt.Fprintf(&b, "%12v %-20s %s %s", s.at, s.who.name(), s.what, strings.TrimPrefix(s.path, logDir))
-		if s.err != nil {
-			fmt.Fprintf(&b, ": %v", s.err)
-		}
-		b.WriteByte('\n')
-	}
-	t.Logf("%v%s", v, &b)
+	t.Log(v)
 	if v.bad() {
 		t.Fail()
 	}

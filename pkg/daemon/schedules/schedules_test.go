@@ -29,8 +29,6 @@ type verdict struct {
 	plan     plan
 	breaches []breach
 	steps    int
-	sum      uint64
-	trace    []step
 	ended    time.Duration
 }
 
@@ -66,7 +64,9 @@ func (s stage) play(p plan) (v verdict) {
 		var last time.Duration
 		for i, a := range p.Attempts {
 			attempts = append(attempts, newAttempt(w, p, i, machines))
-			attempts[i].setJob(p.Job, s.jobDir)
+			if p.Job != nil {
+				attempts[i].roles = newJobRun(attempts[i], p.Job, s.jobDir)
+			}
 			last = max(last, a.Start+a.After+slices.Max(a.Late))
 		}
 		for _, a := range attempts {
@@ -94,7 +94,7 @@ func (w *world) close(p plan, attempts []*attempt) verdict {
 		a.check()
 	}
 	close(w.over)
-	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.Now()}
+	return verdict{plan: p, breaches: w.breaches, steps: w.steps, ended: w.Now()}
 }
 
 // tearDown ends daemons that have crashed or hang.
@@ -159,6 +159,6 @@ func (v verdict) String() string {
 	for _, broken := range v.breaches[:min(len(v.breaches), 5)] {
 		fmt.Fprintf(&b, "  %s\n", broken)
 	}
-	fmt.Fprintf(&b, "  %d steps in %v, sum %016x\n", v.steps, v.ended, v.sum)
+	fmt.Fprintf(&b, "  %d steps in %v\n", v.steps, v.ended)
 	return b.String()
 }

@@ -1,6 +1,8 @@
 package schedules
 
 import (
+	"fmt"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -26,19 +28,8 @@ type world struct {
 	// The lock of the shared file system guards the following fields, too.
 	*memory.Share
 	steps    int      // number of steps so far
-	sum      uint64   // of all steps so far; distinguishes two interleavings
-	trace    []step   // kept if tracing is set
-	tracing  bool     // the trace is wanted
+	tracing  bool     // each step is printed
 	breaches []breach // violations of the rules
-}
-
-// step is a step that was made.
-type step struct {
-	at   time.Duration
-	who  *client // nil: a process outside the job
-	what string
-	path string
-	err  error
 }
 
 type file = memory.File
@@ -74,10 +65,8 @@ func (w *world) down() bool {
 // note records a step.
 func (w *world) note(c *client, what, p string, err error) {
 	w.steps++
-	w.sum = mix(w.sum ^ uint64(w.Now()))
-	w.sum = mix(w.sum ^ hash(what, 0) ^ hash(plainName(p), uint64(c.number())))
 	if w.tracing {
-		w.trace = append(w.trace, step{w.Now(), c, what, p, err})
+		fmt.Fprintf(os.Stderr, "%12v %-20s %s %s: %v\n", w.Now(), c.name(), what, strings.TrimPrefix(p, logDir), err)
 	}
 }
 
