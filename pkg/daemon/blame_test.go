@@ -44,24 +44,24 @@ func faults(t *testing.T) (all []fault) {
 		}
 		all = append(all, fault{name, device, found})
 	}
-	eight := gpufitness.Expectation{Count: 8, CountSource: "--gpus-per-node", Mode: check.ModeRequire, Signs: []string{"device file /dev/nvidia0"}}
-	nvml := func(name string, device bool, why gpu.NVMLReturn) {
-		add(name, device, gpufitness.EvaluateFacts(gpu.Facts{Version: gpu.FactsVersion, Init: why}, eight))
+	eight := gpufitness.Expectation{Count: 8, CountSource: "--gpus-per-node",
+		Mode: check.ModeRequire, Signs: []string{"device file /dev/nvidia0"}}
+	for name, why := range map[string]gpu.NVMLReturn{
+		"a container without a library": gpu.LibraryNotFound, "the driver is not loaded": gpu.DriverNotLoaded,
+		"the library of another driver": gpu.LibRMVersionMismatch, "no device files": gpu.OperatingSystem,
+		"device files of another group": gpu.NoPermission, "a bringupd without cgo": gpu.NoCgo,
+		"an unknown error of NVML": gpu.UnknownError, "the process that asks NVML dies": gpu.ProbeDied,
+		"the driver hangs": gpu.DriverUnresponsive,
+	} {
+		facts := gpu.Facts{Version: gpu.FactsVersion, Init: why}
+		add(name, why == gpu.DriverUnresponsive, gpufitness.EvaluateFacts(facts, eight))
 	}
-	nvml("a container without NVIDIA's library", false, gpu.LibraryNotFound)
-	nvml("the NVIDIA driver is not loaded", false, gpu.DriverNotLoaded)
-	nvml("the library of another driver", false, gpu.LibRMVersionMismatch)
-	nvml("a cgroup without the device files", false, gpu.OperatingSystem)
-	nvml("device files of another group", false, gpu.NoPermission)
-	nvml("a bringupd without cgo", false, gpu.NoCgo)
-	nvml("an unknown error of NVML", false, gpu.UnknownError)
-	nvml("the process that asks NVML dies", false, gpu.ProbeDied)
-	nvml("the driver hangs", true, gpu.DriverUnresponsive)
-
 	bare := eight
 	bare.Signs = nil
 	add("no GPU, and GPUs are required", false, gpufitness.EvaluateFacts(gpu.Facts{Init: gpu.LibraryNotFound}, bare))
-	amd := gpu.Facts{Init: gpu.LibraryNotFound, OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Reason: gpu.NoPermission}, {Vendor: gpu.AMD, Reason: gpu.NoPermission}}}
+	amd := gpu.Facts{Init: gpu.LibraryNotFound,
+		OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Reason: gpu.NoPermission},
+			{Vendor: gpu.AMD, Reason: gpu.NoPermission}}}
 	add("a user outside of the group render", false, gpufitness.EvaluateFacts(amd, bare))
 	four := func(change func(*gpu.GPU)) gpu.Facts {
 		f := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: gpu.Reading[int]{Value: new(4)}}
@@ -75,22 +75,27 @@ func faults(t *testing.T) (all []fault) {
 	add("--gpus-per-node=8 on nodes with four", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), eight))
 	listed := granted
 	listed.Count, listed.CountSource, listed.Visible = 1, gpu.VisibleDevicesVariable, []gpu.Selector{{Index: 7}}
-	add("CUDA_VISIBLE_DEVICES names a GPU that does not exist", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), listed))
+	add("CUDA_VISIBLE_DEVICES names a GPU that does not exist", false,
+		gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), listed))
 	gpus := func(name string, change func(*gpu.GPU)) {
 		add(name, true, gpufitness.EvaluateFacts(four(change), granted))
 	}
 	gpus("a GPU is lost", func(g *gpu.GPU) { g.Handle = gpu.GPUIsLost })
 	gpus("a GPU must be reset", func(g *gpu.GPU) { g.Handle = gpu.ResetRequired })
 	gpus("the driver asks for a reset", func(g *gpu.GPU) { g.Recovery = gpu.Reading[int]{Value: new(1)} })
-	gpus("a row could not be remapped", func(g *gpu.GPU) { g.Remapped = gpu.Reading[gpu.RemappedRows]{Value: &gpu.RemappedRows{Failed: true}} })
+	gpus("a row could not be remapped", func(g *gpu.GPU) {
+		g.Remapped = gpu.Reading[gpu.RemappedRows]{Value: &gpu.RemappedRows{Failed: true}}
+	})
 	gpus("too many errors of SRAM", func(g *gpu.GPU) {
 		g.SRAM = gpu.Reading[gpu.MemoryErrors]{Value: &gpu.MemoryErrors{ThresholdExceeded: true}}
 	})
 
 	healthy := four(func(*gpu.GPU) {})
 	for name, why := range map[string]gpu.NVMLReturn{
-		"no libcuda": gpu.LibraryNotFound, "no memory for CUDA": "OUT_OF_MEMORY", "the toolkit's stub of libcuda": "STUB_LIBRARY",
-		"CUDA finds no GPU": "NO_DEVICE", "a seccomp profile": "OPERATING_SYSTEM", "MPS without its daemon": "MPS_CONNECTION_FAILED",
+		"no libcuda": gpu.LibraryNotFound, "no memory for CUDA": "OUT_OF_MEMORY",
+		"the toolkit's stub of libcuda": "STUB_LIBRARY",
+		"CUDA finds no GPU":             "NO_DEVICE", "a seccomp profile": "OPERATING_SYSTEM",
+		"MPS without its daemon":      "MPS_CONNECTION_FAILED",
 		"a libcuda of another driver": "SYSTEM_DRIVER_MISMATCH", "no nvidia-uvm": "UNKNOWN",
 		"CUDA meets an uncorrectable memory error": "ECC_UNCORRECTABLE",
 	} {
@@ -106,7 +111,8 @@ func faults(t *testing.T) (all []fault) {
 	host("a larger object store than /dev/shm", check.Host{TempDir: t.TempDir(), ObjectStore: 1 << 60})
 	host("a limit of processes", check.Host{TempDir: t.TempDir(), Tasks: 1 << 40, Root: pidsLimit(t)})
 	command := func(name, observed string) {
-		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: observed}})
+		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail,
+			Class: check.ClassEnvironment, Observed: observed}})
 	}
 	command("a test with a wrong flag", "exit code 2: unknown flag --leest")
 	command("a test that hangs", "timed out after 2m and was killed")
@@ -158,7 +164,8 @@ func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	result := j.result()
 	blamed := slices.Sorted(slices.Values(result.BadNodes))
 	if !slices.Equal(blamed, hosts) || result.Code != code || (by.requeued > 0) != (code == 75) {
-		t.Errorf("the result is %d and blames %v, with %d requeues: %s", result.Code, blamed, by.requeued, result.Cause.Message)
+		t.Errorf("the result is %d and blames %v, with %d requeues: %s", result.Code, blamed,
+			by.requeued, result.Cause.Message)
 	}
 	if said := j.said(); code == 65 && strings.Contains(said, "state=drain") {
 		t.Errorf("somebody is told to drain a node:\n%s", said)
@@ -169,7 +176,8 @@ func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 // node that failed a check and then fails the same check on another node (N2).
 func TestSameFindingElsewhere(t *testing.T) {
 	t.Parallel()
-	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "TMPDIR=/scratch/x: no such file or directory"}
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment,
+		Observed: "TMPDIR=/scratch/x: no such file or directory"}
 	for name, tc := range map[string]struct {
 		rank, code int
 	}{
@@ -189,7 +197,8 @@ func TestSameFindingElsewhere(t *testing.T) {
 			again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *deps.Config) { c.Identity.Restart = 1 })
 			again.share, again.net = first.share, first.net
 			again.start().expect(everyone(tc.code, 4)...)
-			if tc.code == 65 && !strings.Contains(again.said(), "an earlier attempt failed the same check on another node") {
+			if tc.code == 65 && !strings.Contains(again.said(),
+				"an earlier attempt failed the same check on another node") {
 				t.Errorf("nobody says why:\n%s", again.said())
 			}
 		})
@@ -201,7 +210,8 @@ func TestSameFindingElsewhere(t *testing.T) {
 // reports is bounded.
 func TestEvidenceComesLater(t *testing.T) {
 	t.Parallel()
-	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "no such file or directory"}
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment,
+		Observed: "no such file or directory"}
 	for name, tc := range map[string]struct {
 		after time.Duration // after all other nodes
 		code  int
@@ -242,7 +252,8 @@ func pidsLimit(t *testing.T) string {
 		"sys/fs/cgroup/job/pids.max": "100\n", "sys/fs/cgroup/job/pids.current": "60\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

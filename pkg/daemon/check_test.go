@@ -40,7 +40,8 @@ func (l *fakeChecks) AwaitReady(ctx context.Context, progress func(check.Report)
 		}
 	}
 	findings := l.ApplyPolicy(l.found)
-	return check.Report{Version: check.ReportVersion, Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: l.traits}
+	return check.Report{Version: check.ReportVersion, Verdict: check.WorstVerdict(findings),
+		Findings: findings, Attributes: l.traits}
 }
 
 func (l *fakeChecks) ApplyPolicy(findings []check.Finding) []check.Finding {
@@ -52,8 +53,9 @@ func (*fakeChecks) MaxDuration() time.Duration { return 30 * time.Second }
 func (j *job) withChecks(change func(nodeIndex int, l *fakeChecks)) *job {
 	return j.all(func(c *deps.Config) {
 		l := &fakeChecks{
-			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
-			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
+			found: []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
+			traits: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"},
+				{ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrDriver, Value: "570"}},
 		}
 		if change != nil {
 			change(c.Identity.NodeIndex, l)
@@ -85,7 +87,8 @@ func TestUnfitNode(t *testing.T) {
 				if nodeIndex == tc.rank {
 					bad := lostGPU
 					bad.Class = tc.class
-					l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
+					l.found = append(l.found, bad,
+						check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
 				}
 			}).all(func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
@@ -129,8 +132,10 @@ func TestNodesDiffer(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"fewer GPUs", check.Policy{}, check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 75, "the nodes of the job differ: x.gpu_count"},
-		{"another driver", check.Policy{}, check.Attribute{ID: check.AttrDriver, Value: "580"}, 0, "the nodes differ: x.driver"},
+		{"fewer GPUs", check.Policy{}, check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 75,
+			"the nodes of the job differ: x.gpu_count"},
+		{"another driver", check.Policy{}, check.Attribute{ID: check.AttrDriver, Value: "580"}, 0,
+			"the nodes differ: x.driver"},
 		{
 			"what is only to be told of", check.Policy{Rules: []check.Rule{{Pattern: "x.*", Effect: check.EffectWarn}}},
 			check.Attribute{ID: check.AttrGPUCount, Value: "7"}, 0, "the nodes differ: x.gpu_count",
@@ -182,7 +187,8 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode verifies that a spare replaces the node that differs from the others.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).withChecks(func(nodeIndex int, l *fakeChecks) {
+		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4},
+			tellsTeam).withChecks(func(nodeIndex int, l *fakeChecks) {
 			if nodeIndex == 1 {
 				l.traits[0].Value = "7"
 			}

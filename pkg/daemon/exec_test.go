@@ -56,7 +56,8 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	order := exec.Request{Argv: service.ShellCommand(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
-	answers, err := exec.New(dir, about, order, j.net.Host("outside"), exec.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
+	answers, err := exec.New(dir, about, order, j.net.Host("outside"), exec.DefaultTimeouts, &out,
+		&errs).Execute(ctx, nil)
 	return answer{answers, err, out.String(), errs.String()}
 }
 
@@ -84,7 +85,8 @@ func TestExec(t *testing.T) {
 				{"one node", "2", "printf 'no end'; echo other >&2", []int{0}, "no end", "other\n"},
 				{"the head", "head", "echo $BRINGUPD_LAUNCH_RANK $BRINGUPD_HOSTS", []int{0}, "0 n0,n1,n2,n3\n", ""},
 				{"a host, twice", "n3,3", "echo $BRINGUPD_NODE_HOST $BRINGUPD_RUN; exit 3", []int{3}, "n3 17.0\n", ""},
-				{"all", "all", "echo it is $BRINGUPD_NODE_RANK; printf end; exit $BRINGUPD_NODE_RANK", []int{0, 1, 2, 3},
+				{"all", "all", "echo it is $BRINGUPD_NODE_RANK; printf end; exit " +
+					"$BRINGUPD_NODE_RANK", []int{0, 1, 2, 3},
 					"n0: end\nn0: it is 0\nn1: end\nn1: it is 1\nn2: end\nn2: it is 2\nn3: end\nn3: it is 3\n", ""},
 				{"a signal", "1,head", "kill -KILL $$", []int{137, 137}, "", ""},
 				{"nothing is left behind", "1", "sleep 300 & echo", []int{0}, "\n", ""},
@@ -92,19 +94,23 @@ func TestExec(t *testing.T) {
 				got := j.exec(context.Background(), tc.nodes, tc.line)
 				lines := strings.SplitAfter(got.out, "\n")
 				slices.Sort(lines)
-				if got.err != nil || !slices.Equal(got.codes(), tc.codes) || strings.Join(lines, "") != tc.out || got.errs != tc.errs {
-					t.Errorf("%s, peer link %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
+				if got.err != nil || !slices.Equal(got.codes(), tc.codes) ||
+					strings.Join(lines, "") != tc.out || got.errs != tc.errs {
+					t.Errorf("%s, peer link %s: %v, codes %v, out %q, errors %q", tc.name, mode,
+						got.err, got.codes(), got.out, got.errs)
 				}
 			}
 			for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {
-				if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, exec.ErrRefused) || got.out != "" {
+				if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err,
+					exec.ErrRefused) || got.out != "" {
 					t.Errorf("nodes %q: %v, out %q", nodes, got.err, got.out)
 				}
 			}
 			j.until("an empty exec and no orders", func() bool {
-				return len(j.names(signal.ExecDir)) == 0 && !slices.ContainsFunc(j.names(signal.ControlDir), func(name string) bool {
-					return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
-				})
+				return len(j.names(signal.ExecDir)) == 0 &&
+					!slices.ContainsFunc(j.names(signal.ControlDir), func(name string) bool {
+						return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
+					})
 			})
 			j.dismiss()
 			j.expect(everyone(0, size)...)
@@ -151,7 +157,8 @@ func TestExecForeign(t *testing.T) {
 			j.share.Change(filepath.Join(j.run(), signal.ControlDir, "call."+id), spoil)
 			j.untilNamed(signal.ControlDir, "exec."+id)
 			taken, err := j.read(filepath.Join(j.run(), signal.ControlDir, "exec."+id))
-			if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
+			if err != nil || !strings.Contains(string(taken), `"refused":"`) ||
+				strings.Contains(string(taken), `"nodes"`) {
 				t.Errorf("%s: it was taken: %s, %v", name, taken, err)
 			}
 		}
@@ -173,7 +180,10 @@ func TestExecUnsafeDirectory(t *testing.T) {
 		dir, _ := j.outside()
 		j.share.Change(filepath.Join(j.run(), signal.ControlDir), func(f *memory.File) { f.Kind |= 0o722 })
 		ask(t, dir, "true", "all")
-		j.until("a word of it", func() bool { return strings.Contains(j.said(), "other users could create files there") })
+		j.until("a word of it", func() bool {
+			return strings.Contains(j.said(),
+				"other users could create files there")
+		})
 		j.dismiss()
 		j.expect(0)
 	})
@@ -195,7 +205,8 @@ func TestExecIsForgotten(t *testing.T) {
 		}
 		until("end of the command", func() bool {
 			names, err := h.Dir.ListNames(t.Context(), signal.ExecDir)
-			return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
+			return err == nil && slices.ContainsFunc(names,
+				func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 		})
 		until("head without children", func() bool { return h.children.Count() == 0 })
 	})

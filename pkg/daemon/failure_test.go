@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,15 +66,18 @@ func TestFirstCause(t *testing.T) {
 			},
 		},
 		{
-			name: "a worker that ends with 0", rank: 2, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
+			name: "a worker that ends with 0", rank: 2, kind: health.ServiceDied, code: 77,
+			phase: "driver", line: "bye", opened: true,
 			change: func(_ *testing.T, c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo bye; exit 0")}
 			},
 		},
 		{
-			name: "a worker that dies before it is ready", rank: 1, kind: health.ServiceDied, code: 77, phase: "workers", line: "port taken",
+			name: "a worker that dies before it is ready", rank: 1, kind: health.ServiceDied,
+			code: 77, phase: "workers", line: "port taken",
 			change: func(t *testing.T, c *deps.Config) {
-				c.Framework = framework.None{WorkerCommand: only("1", "echo port taken; exit 1"), WorkerReady: probe(t, "file:/nonexistent")}
+				c.Framework = framework.None{WorkerCommand: only("1", "echo port taken; exit 1"),
+					WorkerReady: probe(t, "file:/nonexistent")}
 			},
 		},
 		{
@@ -84,7 +88,8 @@ func TestFirstCause(t *testing.T) {
 			},
 		},
 		{
-			name: "the head's service before it is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "head", line: "bye",
+			name: "the head's service before it is ready", rank: 0, kind: health.ServiceDied,
+			code: 77, phase: "head", line: "bye",
 			change: func(t *testing.T, c *deps.Config) {
 				c.Framework = framework.None{HeadCommand: "echo bye; exit 4", HeadReady: probe(t, "file:/nonexistent")}
 			},
@@ -102,12 +107,15 @@ func TestFirstCause(t *testing.T) {
 			}
 			own := readRecordOf[record.Failure](j, signal.NodesDir, signal.NodeName(tc.rank, size, record.StateFailed))
 			if own.Message != cause.Message || own.NodeIndex != tc.rank {
-				t.Errorf("node %d has recorded %q of node %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
+				t.Errorf("node %d has recorded %q of node %d; the result says %q", tc.rank,
+					own.Message, own.NodeIndex, cause.Message)
 			}
 			if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
-				t.Errorf("node %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
+				t.Errorf("node %d has recorded that it happened %v before, the result %v", tc.rank,
+					own.RecordDelay, cause.RecordDelay)
 			}
-			if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
+			if abort := readRecordOf[record.Abort](j, signal.ControlDir,
+				signal.AbortName(0, size)); abort.Code != tc.code {
 				t.Errorf("the abort says %d", abort.Code)
 			}
 			if got := j.has(signal.ControlDir, signal.NameGateOpen); got != tc.opened {
@@ -129,25 +137,22 @@ func TestFirstCause(t *testing.T) {
 // same failure.
 func TestPartsFailTogether(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		rank int
-	}{
-		{"on the head", 0},
-		{"on a worker", 1},
-	} {
-		rowInBubble(t, tc.name, func(t *testing.T) {
+	for node := range 2 {
+		rowInBubble(t, fmt.Sprint("on node ", node), func(t *testing.T) {
 			marks := t.TempDir()
 			j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
-				c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
-				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+				c.Sandbox = config.Sandbox{Command: "touch " + marks +
+					"/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300",
+					Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+				c.Framework = framework.None{WorkerCommand: "touch " + marks +
+					"/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 			}).start()
 			for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
 				j.untilFile(filepath.Join(marks, what))
 			}
-			j.signals[tc.rank] <- os.Interrupt
+			j.signals[node] <- os.Interrupt
 			j.expect(130, 130)
-			j.blames(tc.rank, health.Interrupted, 130)
+			j.blames(node, health.Interrupted, 130)
 			for _, name := range j.names(signal.NodesDir) {
 				if strings.HasSuffix(name, string(record.StateSandboxFailed)) {
 					t.Errorf("no sandbox has failed, yet there is %s", name)
@@ -208,7 +213,8 @@ func TestSecondOfARank(t *testing.T) {
 			if before == nil || before != after {
 				t.Error("the record of the first is another one")
 			}
-			const says = "cannot take part as node 1 (n1): another daemon of this node has joined already; start one daemon per node"
+			const says = "cannot take part as node 1 (n1): another daemon of this node has " +
+				"joined already; start one daemon per node"
 			if !strings.Contains(j.said(), says) {
 				t.Errorf("nobody says %q: %s", says, j.said())
 			}

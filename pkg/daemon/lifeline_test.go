@@ -103,7 +103,8 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
 		{"its daemon falls silent", func(p *playedLine) { p.freeze() }, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
-		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() }, health.HostHangs, "could not record this in the run directory"},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() },
+			health.HostHangs, "could not record this in the run directory"},
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			j := newJob(t, 3, "sleep 100")
@@ -216,7 +217,8 @@ func (j *job) playLine(p *peer, nodeIndex int) *playedLine {
 	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
-	cfg := peerlink.Config{Key: p.dir.DeriveSecret(peerlink.SecretName), Nodes: j.size, HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
+	cfg := peerlink.Config{Key: p.dir.DeriveSecret(peerlink.SecretName), Nodes: j.size,
+		HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[0].Times.Peer, 1).HeartbeatInterval}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
 	l.worker = peerlink.NewWorker(cfg, nodeIndex, l.net, job.LinkAddresses, heard, func() bool {
@@ -289,7 +291,8 @@ func TestDeathsOfALoss(t *testing.T) {
 			mark := t.TempDir() + "/dies"
 			j := newJob(t, 3, "sleep 100").all(func(c *deps.Config) {
 				c.Times.Peer = 6 * time.Second
-				dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
+				dies := "until [ -e " + mark +
+					".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
 				if tc.ranks {
 					c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
 				} else {

@@ -379,7 +379,8 @@ func (j *job) until(what string, reached func() bool) {
 	j.t.Helper()
 	for deadline := time.Now().Add(ceiling); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			j.t.Fatalf("cannot see %s after %s: control %v, nodes %v\n%s", what, ceiling, j.names(signal.ControlDir), j.names(signal.NodesDir), j.said())
+			j.t.Fatalf("cannot see %s after %s: control %v, nodes %v\n%s", what, ceiling,
+				j.names(signal.ControlDir), j.names(signal.NodesDir), j.said())
 		}
 	}
 }

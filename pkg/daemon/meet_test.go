@@ -42,7 +42,8 @@ func TestRanksWithoutLinks(t *testing.T) {
 	}{
 		{"switched off", config.LinkOff, 0, put, "this run has no peer links"},
 		{"not made, its own rank", config.LinkAuto, 1, put, "node 1 (n1) could not reach the head at "},
-		{"not made, another's", config.LinkAuto, 0, "meeting.fence()", "node 1 did not establish a peer link to the head within 6s"},
+		{"not made, another's", config.LinkAuto, 0, "meeting.fence()",
+			"node 1 did not establish a peer link to the head within 6s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +75,8 @@ func TestPythonIsToldWhy(t *testing.T) {
     except bringupd_kv.MeetingError as e:
         print(e.late, e.gone)`))
 	j.start().expect(everyone(0, 2)...)
-	if got := j.contents(j.out); !strings.HasPrefix(got, "False True cannot pass the fence fence: rank 1 on ") || !strings.HasSuffix(got, "\nFalse False\n") {
+	if got := j.contents(j.out); !strings.HasPrefix(got,
+		"False True cannot pass the fence fence: rank 1 on ") || !strings.HasSuffix(got, "\nFalse False\n") {
 		t.Errorf("standard output is %q", got)
 	}
 }

@@ -54,7 +54,8 @@ func TestJobsLastWords(t *testing.T) {
 		if !j.has(signal.ControlDir, signal.NameHeadFinished) {
 			t.Error("the others are not told that the head is done")
 		}
-		if said := j.said(); strings.Count(said, `"last_words"`) != 1 || lastRecord(t, said).Daemon != "bringupd[0 n0]" {
+		if said := j.said(); strings.Count(said, `"last_words"`) != 1 ||
+			lastRecord(t, said).Daemon != "bringupd[0 n0]" {
 			t.Errorf("not the head alone prints the final message, at the end: %s", said)
 		}
 		last := make(map[string]spoken)
@@ -101,7 +102,8 @@ func TestJobsLastWords(t *testing.T) {
 				t.Errorf("the result advises %q, and the last words don't", step)
 			}
 		}
-		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
+		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory: see dmesg)" ||
+			result.Cause.Signal != "SIGKILL" {
 			t.Errorf("the cause is %+v", result.Cause)
 		}
 	})

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -40,7 +39,8 @@ func bounded(t *testing.T) context.Context {
 
 func (j *job) placeOf(nodeIndex int) signal.Location {
 	id := j.configs[0].Identity
-	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: nodeIndex, Size: j.size, Host: "n" + strconv.Itoa(nodeIndex), Access: j.through(signal.Access{})}
+	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey,
+		NodeIndex: nodeIndex, Size: j.size, Host: "n" + strconv.Itoa(nodeIndex), Access: j.through(signal.Access{})}
 }
 
 // playWorker joins as a node and sends heartbeats.
@@ -128,29 +128,13 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	})
 }
 
-// TestWorkerLosesTheHead lets a worker declare a healthy head lost: the head accepts this, and all
-// daemons end alike.
-func TestWorkerLosesTheHead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		j := newJob(t, size, "exec sleep 300").start(2)
-		p := j.playWorker(2)
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		p = &peer{t: t, dir: p.dir, sub: signal.ControlDir}
-		cause := health.NewFailure(health.PeerLost, "the head is lost").Failure
-		cause.NodeIndex, cause.LostNodes = 2, []int{0}
-		p.publish(signal.AbortName(2, size), &record.Abort{Code: 76, Outcome: "peer-lost", Cause: cause})
-		j.expect(76, 76, -1)
-		j.blames(2, health.PeerLost, 76)
-	})
-}
-
 // playLines is like playHead, with peer links; die closes them without a goodbye message.
 func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := j.listen()
 	head = j.playHead("127.0.0.1:" + port)
-	cfg := peerlink.Config{Key: head.dir.DeriveSecret(peerlink.SecretName), Nodes: len(j.configs), HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[1].Times.Peer, 1).HeartbeatInterval}
+	cfg := peerlink.Config{Key: head.dir.DeriveSecret(peerlink.SecretName), Nodes: len(j.configs),
+		HeartbeatInterval: health.HeadHeartbeatTiming(j.configs[1].Times.Peer, 1).HeartbeatInterval}
 	lines = new(playedLines)
 	lines.Head = peerlink.NewHead(cfg, listener, &lines.ranks)
 	ctx, end := context.WithCancel(bounded(j.t))
@@ -239,11 +223,13 @@ func TestDrainEndsServices(t *testing.T) {
 		marks := t.TempDir()
 		j := newJob(t, 3, "exit 0").all(func(c *deps.Config) {
 			c.Times.StopGrace = 10 * time.Second
-			c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
+			slow := ending(t, marks)
+			slow.WorkerCommand = strings.Replace(slow.WorkerCommand, "'touch", "'sleep 0.5; touch", 1)
+			c.Framework = slow
 		})
 		j.start().expect(everyone(0, 3)...)
 		for _, rank := range []string{"1", "2"} {
-			if _, err := os.Stat(filepath.Join(marks, "saved."+rank)); err != nil {
+			if _, err := os.Stat(filepath.Join(marks, "ended."+rank)); err != nil {
 				t.Errorf("the worker of rank %s was not let to end: %v", rank, err)
 			}
 		}
@@ -255,7 +241,8 @@ func TestNewerHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
 		control := filepath.Join(j.run(), signal.ControlDir)
-		j.share.WriteFile(filepath.Join(control, signal.NameJob), []byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"))
+		j.share.WriteFile(filepath.Join(control, signal.NameJob),
+			[]byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"))
 		began := time.Now()
 		if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
 			t.Errorf("it ended with %d after %s", code, time.Since(began))

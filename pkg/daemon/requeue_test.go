@@ -90,31 +90,38 @@ func TestRequeue(t *testing.T) {
 		},
 		{
 			name: "as often as it may be", change: func(c *deps.Config) { failsCheck(c); c.Identity.Restart = 3 },
-			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n", why: "3 times of at most 3", says: "not requeued",
+			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n",
+			why: "3 times of at most 3", says: "not requeued",
 		},
 		{
-			name: "the user asks for none", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
-			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n",
+			name:   "the user asks for none",
+			change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
+			code:   75, word: "check", kind: health.CheckFailed, bad: "n1\n",
 		},
 		{
 			name: "what would come again", change: func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
-			}, code: 77, word: "service", kind: health.ServiceDied, why: "cannot be fixed by another try", says: "not requeued",
+			}, code: 77, word: "service", kind: health.ServiceDied,
+			why: "cannot be fixed by another try", says: "not requeued",
 		},
 		{
 			name: "no launcher that could", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.By = nil },
-			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n", why: "only jobs of Slurm", says: "not requeued",
+			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n",
+			why: "only jobs of Slurm", says: "not requeued",
 		},
 		{
-			name: "a launcher that refuses", change: failsCheck, refuses: errors.New("cannot run scontrol: Only batch jobs"),
-			code: 75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n", why: "(1 of at most 3)", says: "Only batch jobs",
+			name: "a launcher that refuses", change: failsCheck,
+			refuses: errors.New("cannot run scontrol: Only batch jobs"),
+			code:    75, word: "check", kind: health.CheckFailed, requeued: 1, bad: "n1\n",
+			why: "(1 of at most 3)", says: "Only batch jobs",
 		},
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			by := &fakeRequeuer{refuses: tc.refuses}
 			j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
 			by.asked = func() { // the last step: the launcher then ends what is left
-				if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
+				if j.has(signal.ControlDir, signal.NameHeadFinished) ||
+					!j.has("", signal.NameResult) || j.badNodes() != tc.bad {
 					t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
 				}
 				for nodeIndex := range size {
@@ -136,7 +143,8 @@ func TestRequeue(t *testing.T) {
 				t.Errorf("the result's word is %q", result.Outcome)
 			}
 			decided := result.Requeue
-			if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Reason, tc.why)) {
+			if (decided != nil) != (tc.why != "") || decided != nil &&
+				(decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Reason, tc.why)) {
 				t.Errorf("the result says %+v", decided)
 			}
 			if tc.says != "" && !strings.Contains(j.said(), tc.says) {
@@ -160,7 +168,8 @@ func TestRequeueWithoutHead(t *testing.T) {
 		head.silence()
 		j.expect(-1, 76, 76)
 		if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
-			t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q", by.requeued, by.excluded, j.badNodes())
+			t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q",
+				by.requeued, by.excluded, j.badNodes())
 		}
 	})
 }

@@ -20,9 +20,24 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
+// onTerm returns a line of shell that begins with one command, and runs until TERM makes it run another.
+func onTerm(does, begins string) string {
+	return "trap '" + does + "' TERM; " + begins + "; while :; do sleep 0.05; done"
+}
+
 // saving returns a driver that takes a moment to save its work at SIGTERM.
 func saving(marks string, code string) string {
-	return "trap 'sleep 0.7; touch " + marks + "/saved; exit " + code + "' TERM; touch " + marks + "/running; while :; do sleep 0.05; done"
+	return onTerm("sleep 0.7; touch "+marks+"/saved; exit "+code, "touch "+marks+"/running")
+}
+
+// ending returns a framework whose three workers note in files that they are up, and that TERM has
+// ended them.
+func ending(t *testing.T, marks string) framework.None {
+	const node = ".$BRINGUPD_NODE_RANK"
+	return framework.None{
+		WorkerCommand: onTerm("touch "+marks+"/ended"+node+"; exit 0", "touch "+marks+"/up"+node),
+		WorkerReady:   counts(t, 3, marks+"/up.*"),
+	}
 }
 
 func TestSignals(t *testing.T) {
@@ -43,17 +58,15 @@ func TestSignals(t *testing.T) {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			marks := t.TempDir()
 			j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
-				c.Framework = framework.None{
-					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
-					WorkerReady:   counts(t, 3, marks+"/up.*"),
-				}
+				c.Framework = ending(t, marks)
 			}).start()
 			j.untilFile(filepath.Join(marks, "running"))
 			for _, nodeIndex := range tc.to {
 				j.signals[nodeIndex] <- tc.sig
 			}
 			j.expect(everyone(tc.code, 3)...)
-			if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
+			if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 &&
+				cause.NodeIndex != tc.to[0] {
 				t.Errorf("the result blames node %d, not %d", cause.NodeIndex, tc.to[0])
 			}
 			saved, err := os.Stat(filepath.Join(marks, "saved"))
@@ -84,7 +97,8 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 		j.signals[2] <- syscall.SIGTERM
 		die()
 		j.expect(-1, 76, 76)
-		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.DaemonDied || !slices.Equal(result.Cause.LostNodes, []int{0}) {
+		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.DaemonDied ||
+			!slices.Equal(result.Cause.LostNodes, []int{0}) {
 			t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
 		}
 	})
@@ -114,9 +128,10 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 		mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
 		j := newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
 			c.Times.DriverGrace = time.Hour
-			c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
+			c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal,
+				WorkerReady: counts(t, 3, marks+"/mortal.*")}
 			c.Sandbox = config.Sandbox{
-				Command: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done",
+				Command: onTerm("touch "+marks+"/ended.$BRINGUPD_NODE_RANK; exit 0", ":"),
 				Require: require(t, "all"),
 			}
 		}).start()
@@ -198,7 +213,8 @@ func TestSignalThatIsPassedOn(t *testing.T) {
 			}
 			j.expect(tc.codes...)
 			result := j.result()
-			if result.Code != 129 || result.NextAttempt != 0 || result.Cause != nil && result.Cause.Kind != health.Signalled {
+			if result.Code != 129 || result.NextAttempt != 0 || result.Cause != nil &&
+				result.Cause.Kind != health.Signalled {
 				t.Errorf("the result is %+v, of the cause %+v", result, result.Cause)
 			}
 		})
@@ -261,7 +277,8 @@ func TestChildDeafToTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
 		ignoring := func(what string) string {
-			return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
+			return "trap '' TERM INT HUP; touch " + marks + "/" + what +
+				".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 		}
 		j := newJob(t, 2, ignoring("driver")).all(func(c *deps.Config) {
 			c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond

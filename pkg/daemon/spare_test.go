@@ -112,17 +112,22 @@ func TestNodesDropped(t *testing.T) {
 		why     string
 	}{
 		{
-			name: "one that does not come", size: 3, bounds: membership.NodeRange{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come", size: 3, bounds: membership.NodeRange{Min: 2, Max: 2},
+			absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(*testing.T, *deps.Config, string) {},
-			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2",
+			started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one that does not come, of as many as may", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come, of as many as may", size: 3,
+			bounds: membership.NodeRange{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(_ *testing.T, c *deps.Config, _ string) { c.Times.Join = 8 * time.Second },
-			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2",
+			started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one whose service does not start", size: 4, bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
+			name: "one whose service does not start", size: 4,
+			bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
 			change: func(t *testing.T, c *deps.Config, marks string) {
 				// The spare joins last, so that the membership is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
@@ -134,12 +139,14 @@ func TestNodesDropped(t *testing.T) {
 			started: "0-as-0-of-3 1-as-1-of-3 2-as-2-of-3 3-as-1-of-3",
 		},
 		{
-			name: "one whose sandbox does not start", size: 3, bounds: membership.NodeRange{Min: 2, Max: 2}, codes: []int{0, 0, 0},
+			name: "one whose sandbox does not start", size: 3,
+			bounds: membership.NodeRange{Min: 2, Max: 2}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *deps.Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = config.Sandbox{
 					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
-						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+string(record.StateSandboxFailed))+"; touch "+marks+".gone; exec sleep 300"),
+						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+string(record.StateSandboxFailed))+
+							"; touch "+marks+".gone; exec sleep 300"),
 					Require: require(t, "all"),
 					Ready:   probe(t, "file:"+marks+".gone"),
 				}
@@ -148,10 +155,12 @@ func TestNodesDropped(t *testing.T) {
 			started: "0-as-0-of-2 1-as-1-of-2 2-as-1-of-2",
 		},
 		{
-			name: "one without a spare, where fewer will do", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
+			name: "one without a spare, where fewer will do", size: 3,
+			bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *deps.Config, marks string) {
 				c.Framework = neverReady{1, framework.None{
-					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
+					WorkerCommand: onLaunch(1,
+						waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
 				}}
 			},
 			// All nodes that still run are informed of the new size.
@@ -184,28 +193,30 @@ func TestNodesDropped(t *testing.T) {
 	}
 }
 
-// TestTooFewLeft verifies that too few remaining nodes end the job, with the first cause.
+// TestTooFewLeft verifies that too few remaining nodes end the job, with the first cause, as does the
+// failure of the head, however many spares there are.
 func TestTooFewLeft(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 3}, "exit 0").all(func(c *deps.Config) {
-			c.Times.Join = 5 * time.Second
-			c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
+	for _, tc := range []struct {
+		node   int // whose setup fails
+		bounds membership.NodeRange
+		absent []int
+		codes  []int
+	}{
+		{2, membership.NodeRange{Min: 3, Max: 3}, []int{3}, []int{77, 77, 77, -1}},
+		{0, membership.NodeRange{Min: 1, Max: 4}, nil, everyone(77, 4)},
+	} {
+		rowInBubble(t, fmt.Sprint("node ", tc.node), func(t *testing.T) {
+			j := spared(t, 4, tc.bounds, "exit 0").all(func(c *deps.Config) {
+				c.Times.Join = 5 * time.Second
+				c.Setup = onLaunch(tc.node, "echo no disk; exit 3", "true")
+			})
+			j.start(tc.absent...).expect(tc.codes...)
+			j.blames(tc.node, health.SetupFailed, 77)
+			if j.has(signal.ControlDir, signal.NameGateOpen) {
+				t.Error("the gate was opened")
+			}
 		})
-		j.start(3).expect(77, 77, 77, -1)
-		j.blames(2, health.SetupFailed, 77)
-		if j.has(signal.ControlDir, signal.NameGateOpen) {
-			t.Error("the gate was opened")
-		}
-	})
-}
-
-// TestHeadIsNeeded verifies that the loss of the head ends the job, however many spares there are.
-func TestHeadIsNeeded(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *deps.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
-		j.start().expect(77, 77, 77)
-		j.blames(0, health.SetupFailed, 77)
-	})
+	}
 }
 
 // waits returns a driver that runs until a file exists.
@@ -256,7 +267,10 @@ func TestSilentSpare(t *testing.T) {
 		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateChecked))
 		spare.stall()
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
-		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job continues") })
+		j.until("that the head has noticed", func() bool {
+			return strings.Contains(j.said(),
+				"a node is dropped, and the job continues")
+		})
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -72,10 +71,7 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 	marks = t.TempDir()
 	j = newJob(t, 3, saving(marks, "0")).all(func(c *deps.Config) {
 		c.Times.Peer = peer
-		c.Framework = framework.None{
-			WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
-			WorkerReady:   counts(t, 3, marks+"/up.*"),
-		}
+		c.Framework = ending(t, marks)
 		m := new(mount)
 		mounts = append(mounts, m)
 		c.Access = asking(m.pass)
@@ -130,7 +126,8 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 			over := filepath.Join(marks, "over")
 			j.all(func(c *deps.Config) {
 				c.Times.Share = ceiling
-				c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
+				c.Driver = service.ShellCommand("touch " + marks + "/running; until [ -e " + over +
+					" ]; do echo works; sleep 0.05; done")
 			})
 			j.start()
 			j.allRunning(marks)
@@ -139,7 +136,8 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 			}
 			time.Sleep(2 * peer)
 			// A worker whose peer link is healthy polls rarely.
-			j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
+			j.until("that people are told of it",
+				func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
 			if ended := j.ended(); len(ended) > 0 {
 				t.Fatalf("these daemons have ended for want of a share: %v", ended)
 			}
@@ -147,7 +145,11 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 				for _, nodeIndex := range tc.which {
 					mounts[nodeIndex].release()
 				}
-				j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the shared file system responds to all nodes again") })
+				j.until("the word that it is back",
+					func() bool {
+						return strings.Contains(j.said(),
+							"the shared file system responds to all nodes again")
+					})
 			}
 			touch(t, over)
 			j.expect(0, 0, 0)
@@ -172,9 +174,13 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		says  string
 	}{
 		{"when its time is over", 3 * peer, func(*playedLine) {}, []int{66, -1, 66, 66}, stalled},
-		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of node 1 (n1) has died"},
-		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() }, []int{76, -1, 76, 76}, "the daemon of node 1 (n1) has ended and could not record this in the run directory"},
-		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "node 1 (n1) hangs"},
+		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() },
+			[]int{76, -1, 76, 76}, "the daemon of node 1 (n1) has died"},
+		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() },
+			[]int{76, -1, 76, 76}, "the daemon of node 1 (n1) has ended and could not record " +
+				"this in the run directory"},
+		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() },
+			[]int{76, -1, 76, 76}, "node 1 (n1) hangs"},
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			var mounts []*mount
@@ -205,7 +211,10 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 			for _, m := range mounts {
 				m.stall()
 			}
-			j.until("the word of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
+			j.until("the word of it", func() bool {
+				return strings.Contains(j.said(),
+					"the shared file system does not respond")
+			})
 			p.silence()
 			tc.lose(line)
 			j.expect(tc.codes...)

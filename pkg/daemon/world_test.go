@@ -51,7 +51,8 @@ func TestHeadsRanksEndLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const long = 37 * time.Second
 		began := time.Now()
-		newWorld(t, 2, 2, fmt.Sprintf(`[ "$BRINGUPD_RANK" -lt 2 ] && sleep %d`, int(long.Seconds()))+"; exit 0").start().expect(everyone(0, 2)...)
+		newWorld(t, 2, 2, fmt.Sprintf(`[ "$BRINGUPD_RANK" -lt 2 ] && sleep %d`,
+			int(long.Seconds()))+"; exit 0").start().expect(everyone(0, 2)...)
 		if took := time.Since(began) - long; took > 150*time.Millisecond {
 			t.Errorf("the job ended %s after its last rank", took)
 		}
@@ -62,7 +63,8 @@ func TestHeadsRanksEndLast(t *testing.T) {
 // the same node or on another one.
 func TestTheCauseAmongRanks(t *testing.T) {
 	t.Parallel()
-	const loses = "until [ -e %s ]; do sleep 0.01; done; echo 'ConnectionResetError: [Errno 104] Connection reset by peer' >&2; exit 1"
+	const loses = "until [ -e %s ]; do sleep 0.01; done; echo 'ConnectionResetError: [Errno " +
+		"104] Connection reset by peer' >&2; exit 1"
 	for _, tc := range []struct {
 		name, dies string
 		rank, code int
@@ -75,7 +77,8 @@ func TestTheCauseAmongRanks(t *testing.T) {
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			dying := filepath.Join(t.TempDir(), "dying")
-			j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
+			j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying),
+				onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
 			j.start().expect(everyone(tc.code, 3)...)
 			cause := j.blames(tc.rank/2, health.RankFailed, tc.code)
 			if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
@@ -110,12 +113,13 @@ func TestRanksAreToldToEnd(t *testing.T) {
 	}{
 		{"TERM to the head", func(j *job) { j.signals[0] <- syscall.SIGTERM }, everyone(143, 2)},
 		{"TERM to another node", func(j *job) { j.signals[1] <- syscall.SIGTERM }, everyone(143, 2)},
-		{"INT to all", func(j *job) { j.signals[0] <- syscall.SIGINT; j.signals[1] <- syscall.SIGINT }, everyone(130, 2)},
+		{"INT to another node", func(j *job) { j.signals[1] <- syscall.SIGINT }, everyone(130, 2)},
 		{"a stop", func(j *job) { j.stop() }, []int{5, 0}},
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			marks := t.TempDir()
-			j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
+			j := newWorld(t, 2, 2,
+				onTerm("sleep 0.7; touch "+marks+"/saved.$RANK; exit 5", "touch "+marks+"/running.$RANK")).start()
 			for rank := range 4 {
 				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
 			}
@@ -135,7 +139,8 @@ func TestRanksAreToldToEnd(t *testing.T) {
 func TestRanksSaveAfterAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newWorld(t, 2, 2, `[ "$RANK" = 3 ] && { until test -e `+marks+`/now; do sleep 0.05; done; exit 4; }; trap 'sleep 40; touch `+marks+"/saved.$RANK; exit 0' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").all(func(c *deps.Config) {
+		saves := onTerm("sleep 40; touch "+marks+"/saved.$RANK; exit 0", "touch "+marks+"/running.$RANK")
+		j := newWorld(t, 2, 2, onRank(3, waitsFor(marks+"/now")+"; exit 4", saves)).all(func(c *deps.Config) {
 			c.Times.DriverGrace = time.Minute
 		}).start()
 		for rank := range 3 {
@@ -159,9 +164,10 @@ func TestRanksSaveAfterAFailure(t *testing.T) {
 func TestDriverSavesAfterAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newJob(t, 3, "trap 'sleep 40; touch "+marks+"/saved; exit 0' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
+		saves := onTerm("sleep 40; touch "+marks+"/saved; exit 0", "touch "+marks+"/running")
+		j := newJob(t, 3, saves).all(func(c *deps.Config) {
 			c.Times.DriverGrace = time.Minute
-			c.Framework = framework.None{WorkerCommand: only("1", "until test -e "+marks+"/running; do sleep 0.05; done; exit 5")}
+			c.Framework = framework.None{WorkerCommand: only("1", waitsFor(marks+"/running")+"; exit 5")}
 		}).start()
 		j.expect(77, 77, 77)
 		if _, err := os.Stat(marks + "/saved"); err != nil {
@@ -211,7 +217,8 @@ func TestWhatRanksPrint(t *testing.T) {
 		want   []string
 	}{
 		{"of all", console.AllRanks, false, []string{"0: hello", "1:", "2:", "3:"}},
-		{"of all, with tags", console.AllRanks, true, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of all, with tags", console.AllRanks, true,
+			[]string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
 		{"of rank 0", console.RankZero, false, []string{"0: hello"}},
 		{"of none", console.NoRanks, false, nil},
 	} {
@@ -244,7 +251,8 @@ func TestTooManyRanks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *deps.Config) { c.World.Oversubscribe = false })
 		j.start().expect(65, 65)
-		if result := j.result(); result.Cause.Kind != health.Launch || !strings.Contains(result.Reason, "--oversubscribe") {
+		if result := j.result(); result.Cause.Kind != health.Launch ||
+			!strings.Contains(result.Reason, "--oversubscribe") {
 			t.Errorf("the result is %+v", result)
 		}
 	})

@@ -37,7 +37,8 @@ func TestProbesAreToldOfWhenTheyChange(t *testing.T) {
 	defer cancel()
 	trail.Close(ctx)
 	got := strings.Split(strings.TrimSpace(lines.String()), "\n")
-	if len(got) != maxProbeEvents+1 || strings.Count(lines.String(), "refused") != 1 || !strings.Contains(got[maxProbeEvents], `"ok":true`) {
+	if len(got) != maxProbeEvents+1 || strings.Count(lines.String(), "refused") != 1 ||
+		!strings.Contains(got[maxProbeEvents], `"ok":true`) {
 		t.Errorf("%d lines: %s", len(got), lines)
 	}
 	if strings.Contains(lines.String(), strings.Repeat("x", maxProbeResult+1)) {
@@ -65,7 +66,8 @@ func TestPhasesLast(t *testing.T) {
 	s.leavePhase("workers", 5*time.Second)
 	s.enterPhase("driver", at(20))
 	s.enterPhase("drain", at(50))
-	want := []record.PhaseDuration{{Phase: "join", Took: 2 * time.Second}, {Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
+	want := []record.PhaseDuration{{Phase: "join", Took: 2 * time.Second},
+		{Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
 		{Phase: "driver", Took: 30 * time.Second}, {Phase: "drain", Took: 50 * time.Second}}
 	if diff := cmp.Diff(want, s.phaseDurations(at(100))); diff != "" {
 		t.Error(diff)
@@ -105,15 +107,25 @@ func TestEventsOnDisk(t *testing.T) {
 		event Event
 		want  string
 	}{
-		{Event{At: "T", Type: PhaseEntered, Version: 2, SinceStartNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":2,"since_start_ns":5,"phase":"join"}`},
-		{Event{At: "T", Type: PhaseLeft, Version: 2, NodeIndex: &node, Host: "n3", Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7, OK: new(false)}, SinceStartNS: 5, Phase: "check"},
-			`{"at":"T","event":"leave","v":2,"node_index":3,"host":"n3","ended_phase":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
-		{Event{Type: ProbeChanged, Fields: Fields{ObjectFields: ObjectFields{Child: "a&b"}, OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
-		{Event{Type: ChildExited, Fields: Fields{ObjectFields: ObjectFields{Child: "driver", PID: 9}, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
-		{Event{Type: ChecksDone, Fields: Fields{CheckFields: CheckFields{Verdict: "PASS", Passed: new(0)}, TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
-		{Event{Type: FailureReceived, Fields: Fields{FailureFields: FailureFields{Subject: new(0), Kind: "peer-lost", What: "gone"}}}, `{"event":"failure","subject":0,"kind":"peer-lost","what":"gone"}`},
-		{Event{Type: RequestAccepted, Fields: Fields{ObjectFields: ObjectFields{Request: "ab", Nodes: new(0)}, OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
-		{Event{Type: LinkChanged, Fields: Fields{LinkFields: LinkFields{Up: new(false), Reason: "left"}}}, `{"event":"peer-link","up":false,"reason":"left"}`},
+		{Event{At: "T", Type: PhaseEntered, Version: 2, SinceStartNS: 5, Phase: "join"},
+			`{"at":"T","event":"enter","v":2,"since_start_ns":5,"phase":"join"}`},
+		{Event{At: "T", Type: PhaseLeft, Version: 2, NodeIndex: &node, Host: "n3",
+			Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7,
+				OK: new(false)}, SinceStartNS: 5, Phase: "check"},
+			`{"at":"T","event":"leave","v":2,"node_index":3,"host":"n3","ended_phase":"join","took_ns":7,"ok":false,` +
+				`"since_start_ns":5,"phase":"check"}`},
+		{Event{Type: ProbeChanged, Fields: Fields{ObjectFields: ObjectFields{Child: "a&b"},
+			OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
+		{Event{Type: ChildExited, Fields: Fields{ObjectFields: ObjectFields{Child: "driver",
+			PID: 9}, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
+		{Event{Type: ChecksDone, Fields: Fields{CheckFields: CheckFields{Verdict: "PASS",
+			Passed: new(0)}, TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
+		{Event{Type: FailureReceived, Fields: Fields{FailureFields: FailureFields{Subject: new(0),
+			Kind: "peer-lost", What: "gone"}}}, `{"event":"failure","subject":0,"kind":"peer-lost","what":"gone"}`},
+		{Event{Type: RequestAccepted, Fields: Fields{ObjectFields: ObjectFields{Request: "ab",
+			Nodes: new(0)}, OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
+		{Event{Type: LinkChanged, Fields: Fields{LinkFields: LinkFields{Up: new(false),
+			Reason: "left"}}}, `{"event":"peer-link","up":false,"reason":"left"}`},
 		{Event{Type: DaemonEnded, Fields: Fields{Code: new(0)}}, `{"event":"end","code":0}`},
 	} {
 		line, err := tc.event.encodeLine()

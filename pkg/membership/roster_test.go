@@ -65,7 +65,8 @@ func TestAbsent(t *testing.T) {
 func TestFreezeMembers(t *testing.T) {
 	r := NewMembership(3, NodeRange{}, true)
 	_, changed := r.Members()
-	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{2}, Message: "it died"}}
+	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied,
+		LostNodes: []int{2}, Message: "it died"}}
 	canLose := func([]int, bool) bool { return true }
 	if r.FreezeMembers(make(chan struct{}), canLose) {
 		t.Error("fixed although they have changed")
@@ -81,7 +82,8 @@ func TestFreezeMembers(t *testing.T) {
 	}
 	// The lost node runs again, and fails.
 	for _, late := range []record.Failure{
-		{Kind: health.CutOff, LostNodes: []int{2}, Message: "it was stopped"}, {Kind: health.ServiceDied, Message: "its service died"},
+		{Kind: health.CutOff, LostNodes: []int{2}, Message: "it was stopped"},
+		{Kind: health.ServiceDied, Message: "its service died"},
 	} {
 		late.NodeIndex = 2
 		if goesOn, news := r.TolerateFailure(health.ObservedFailure{Failure: late}, strconv.Itoa); !goesOn || news {

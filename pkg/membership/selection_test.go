@@ -141,8 +141,10 @@ func TestChoose(t *testing.T) {
 		{name: "no other one", settled: true, of: "5 3:3", ready: "012", gone: "34", suspect: "1", want: "012"},
 		{name: "as many as come", settled: true, of: "5 3:5", ready: "01234", suspect: "1", want: "01234"},
 		{name: "the head", settled: true, of: "5 3:3", ready: "01234", suspect: "0", want: "012"},
-		{name: "no replacement", settled: true, of: "5 2:2", ready: "0123", gone: "1", suspect: "2", team: "01", want: "03"},
-		{name: "a replacement", settled: true, of: "5 2:2", ready: "012", gone: "134", suspect: "2", team: "01", want: "02"},
+		{name: "no replacement", settled: true, of: "5 2:2", ready: "0123", gone: "1", suspect: "2",
+			team: "01", want: "03"},
+		{name: "a replacement", settled: true, of: "5 2:2", ready: "012", gone: "134", suspect: "2",
+			team: "01", want: "02"},
 
 		{name: "all links are there", of: "4 3:3", ready: "0123", want: "012"},
 		{name: "a link may come", of: "4 3:3", ready: "0123", unlinked: "1"},
@@ -166,8 +168,10 @@ func TestChoose(t *testing.T) {
 		{name: "both", of: "4 2:2", ready: "0123", unlinked: "123", suspect: "1", idle: true, want: "02"},
 
 		{name: "no replacement", of: "4 2:2", ready: "0123", unlinked: "2", gone: "1", team: "01", want: "03"},
-		{name: "a replacement", of: "4 2:2", ready: "012", unlinked: "2", lost: "2", gone: "13", team: "01", want: "02"},
-		{name: "the team shrinks", of: "4 2:3", ready: "0123", unlinked: "3", lost: "3", gone: "1", team: "012", want: "02"},
+		{name: "a replacement", of: "4 2:2", ready: "012", unlinked: "2", lost: "2", gone: "13",
+			team: "01", want: "02"},
+		{name: "the team shrinks", of: "4 2:3", ready: "0123", unlinked: "3", lost: "3", gone: "1",
+			team: "012", want: "02"},
 		{name: "its link is back", of: "4 2:3", ready: "0123", lost: "3", gone: "1", team: "012", want: "032"},
 		{name: "a member has lost its link", of: "4 3:3", ready: "0123", unlinked: "1", team: "012", want: "012"},
 	} {

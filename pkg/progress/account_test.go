@@ -27,9 +27,12 @@ func TestAccount(t *testing.T) {
 	}{
 		{name: "no report", attempts: [][]report{{}}},
 		{name: "one report", attempts: [][]report{{{10, 1}}}, step: 1, most: 1, gained: true},
-		{name: "steps", attempts: [][]report{{{10, 1}, {20, 2}, {30, 3}}}, productive: 20, step: 3, most: 3, rate: 0.1, gained: true},
-		{name: "every tenth step", attempts: [][]report{{{10, 10}, {20, 20}, {30, 30}}}, productive: 20, step: 30, most: 30, rate: 1, gained: true},
-		{name: "repeated reports of a step", attempts: [][]report{{{10, 1}, {15, 1}, {20, 2}, {25, 2}}}, productive: 10, step: 2, most: 2, rate: 0.1, gained: true},
+		{name: "steps", attempts: [][]report{{{10, 1}, {20, 2}, {30, 3}}}, productive: 20, step: 3,
+			most: 3, rate: 0.1, gained: true},
+		{name: "every tenth step", attempts: [][]report{{{10, 10}, {20, 20}, {30, 30}}},
+			productive: 20, step: 30, most: 30, rate: 1, gained: true},
+		{name: "repeated reports of a step", attempts: [][]report{{{10, 1}, {15, 1}, {20, 2},
+			{25, 2}}}, productive: 10, step: 2, most: 2, rate: 0.1, gained: true},
 		{
 			name:       "a restart from a checkpoint",
 			attempts:   [][]report{{{10, 1}, {20, 2}, {30, 3}, {40, 4}}, {{5, 3}, {15, 4}, {25, 5}}},
@@ -55,33 +58,33 @@ func TestAccount(t *testing.T) {
 			lost: []record.LostSteps{{Attempt: 1, Reached: 3, Resumed: 2, Steps: 2}},
 		},
 		{
-			name:     "a restart before the distance of reports is known",
-			attempts: [][]report{{{10, 5}}, {{5, 3}}},
-			step:     3, most: 5,
+			name: "a restart before the distance of reports is known", attempts: [][]report{{{10, 5}}, {{5, 3}}},
+			step: 3, most: 5,
 			lost: []record.LostSteps{{Attempt: 1, Reached: 5, Resumed: 3, Steps: 3}},
 		},
 		{
-			name:       "nothing is lost",
-			attempts:   [][]report{{{10, 1}, {20, 2}}, {{10, 3}, {20, 4}}},
+			name: "nothing is lost", attempts: [][]report{{{10, 1}, {20, 2}}, {{10, 3}, {20, 4}}},
 			productive: 10 + 10, step: 4, most: 4, rate: 0.1, gained: true,
 			lost: []record.LostSteps{{Attempt: 1, Reached: 2, Resumed: 3, Steps: 0}},
 		},
 		{
-			name:       "an attempt without a report",
-			attempts:   [][]report{{{10, 1}, {20, 2}}, {}, {{10, 2}, {20, 3}}},
+			name: "an attempt without a report", attempts: [][]report{{{10, 1}, {20, 2}}, {}, {{10, 2}, {20, 3}}},
 			productive: 10 + 10, step: 3, most: 3, rate: 0.1, gained: true,
 			lost: []record.LostSteps{{Attempt: 2, Reached: 2, Resumed: 2, Steps: 1}},
 		},
 		{
-			name:       "a report across the old maximum",
-			attempts:   [][]report{{{10, 10}, {20, 20}}, {{10, 15}, {20, 25}}},
+			name: "a report across the old maximum", attempts: [][]report{{{10, 10}, {20, 20}}, {{10, 15}, {20, 25}}},
 			productive: 10 + 5, step: 25, most: 25, rate: 1, gained: true,
 			lost: []record.LostSteps{{Attempt: 1, Reached: 20, Resumed: 15, Steps: 15}},
 		},
-		{name: "a program that counts anew in each epoch", attempts: [][]report{{{1, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 3}}}, productive: 1 + 1, step: 3, most: 3, rate: 1, gained: true},
-		{name: "step 0", attempts: [][]report{{{1, 0}, {2, 1}}}, productive: 1, step: 1, most: 1, rate: 1, gained: true},
+		{name: "a program that counts anew in each epoch",
+			attempts: [][]report{{{1, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 3}}}, productive: 1 + 1,
+			step: 3, most: 3, rate: 1, gained: true},
+		{name: "step 0", attempts: [][]report{{{1, 0}, {2, 1}}}, productive: 1, step: 1, most: 1,
+			rate: 1, gained: true},
 		{name: "two reports at once", attempts: [][]report{{{1, 1}, {1, 2}}}, step: 2, most: 2, gained: true},
-		{name: "epochs", attempts: [][]report{{{1, 0.5}, {2, 0.75}}}, productive: 1, step: 0.75, most: 0.75, rate: 0.25, gained: true},
+		{name: "epochs", attempts: [][]report{{{1, 0.5}, {2, 0.75}}}, productive: 1, step: 0.75,
+			most: 0.75, rate: 0.25, gained: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var before record.Progress
@@ -96,10 +99,12 @@ func TestAccount(t *testing.T) {
 			if diff := cmp.Diff(tc.lost, got.Lost, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("lost (-want +got):\n%s", diff)
 			}
-			if math.Abs(got.Productive.Seconds()-tc.productive) > 1e-6 || math.Abs(got.Goodput-tc.productive/100) > 1e-6 {
+			if math.Abs(got.Productive.Seconds()-tc.productive) > 1e-6 ||
+				math.Abs(got.Goodput-tc.productive/100) > 1e-6 {
 				t.Errorf("%s are productive, a goodput of %v; want %v s", got.Productive, got.Goodput, tc.productive)
 			}
-			if got.Step != tc.step || got.MaxStep != tc.most || math.Abs(got.Rate-tc.rate) > 1e-9 || got.Gained != tc.gained {
+			if got.Step != tc.step || got.MaxStep != tc.most || math.Abs(got.Rate-tc.rate) > 1e-9 ||
+				got.Gained != tc.gained {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -110,6 +115,9 @@ func TestAccount(t *testing.T) {
 // attempt.
 func TestAddRestart(t *testing.T) {
 	a := NewAccount(record.Progress{}, 2)
+	if got := a.Summary(0); got.Goodput != 0 {
+		t.Errorf("at the start the goodput is %v", got.Goodput)
+	}
 	for at, step := range []float64{10, 20, 30} {
 		a.Add(time.Duration(at)*time.Second, step)
 	}
@@ -120,19 +128,14 @@ func TestAddRestart(t *testing.T) {
 	a.Add(50*time.Second, 60)
 	a.Add(60*time.Second, 70)
 	got := a.Summary(100 * time.Second)
-	want := []record.LostSteps{{Attempt: 2, InAttempt: true, Reached: 30, Resumed: 20, Steps: 20}, {Attempt: 2, InAttempt: true, Reached: 40, Resumed: 60}}
+	want := []record.LostSteps{{Attempt: 2, InAttempt: true, Reached: 30, Resumed: 20, Steps: 20},
+		{Attempt: 2, InAttempt: true, Reached: 40, Resumed: 60}}
 	if diff := cmp.Diff(want, got.Lost); diff != "" {
 		t.Errorf("lost (-want +got):\n%s", diff)
 	}
-	if got.Productive != 2*time.Second+5*time.Second+10*time.Second || got.Step != 70 || got.MaxStep != 70 || got.Rate != 1 {
+	if got.Productive != 2*time.Second+5*time.Second+10*time.Second || got.Step != 70 ||
+		got.MaxStep != 70 || got.Rate != 1 {
 		t.Errorf("got %+v", got)
-	}
-}
-
-// TestSummaryAtStart verifies that a job that has just begun has a goodput that JSON can express.
-func TestSummaryAtStart(t *testing.T) {
-	if got := NewAccount(record.Progress{}, 0).Summary(0); got.Goodput != 0 {
-		t.Errorf("the goodput is %v", got.Goodput)
 	}
 }
 

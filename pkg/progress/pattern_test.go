@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,13 +47,8 @@ func TestPatternsOfFrameworks(t *testing.T) {
 					all = append(all, step)
 				}
 			}
-			if len(all) != len(tc.all) {
-				t.Fatalf("the steps are %v, not %v", all, tc.all)
-			}
-			for i := range all {
-				if all[i] != tc.all[i] {
-					t.Errorf("the steps are %v, not %v", all, tc.all)
-				}
+			if !slices.Equal(all, tc.all) {
+				t.Errorf("the steps are %v, not %v", all, tc.all)
 			}
 			if step, found := p.LastStep(text); !found || step != tc.all[len(tc.all)-1] {
 				t.Errorf("the last step is %v", step)

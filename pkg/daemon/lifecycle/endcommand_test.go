@@ -21,13 +21,15 @@ func run(t *testing.T, ctx context.Context, command string) (dir string, logged 
 	t.Helper()
 	dir = t.TempDir()
 	core, entries := observer.New(zap.DebugLevel)
-	result := &record.Result{Run: "7.0", Code: 75, Outcome: "check", Reason: "GPU 3 of n3\nhas \x1b[31mfailed", BadNodes: []string{"n3"}}
+	result := &record.Result{Run: "7.0", Code: 75, Outcome: "check",
+		Reason: "GPU 3 of n3\nhas \x1b[31mfailed", BadNodes: []string{"n3"}}
 	RunEndCommand(ctx, "cd "+dir+" && "+command, append(os.Environ(), "BRINGUPD_RUN=7.0"), result, zap.New(core))
 	return dir, entries.All()
 }
 
 func TestRun(t *testing.T) {
-	dir, logged := run(t, t.Context(), `cat >result; echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON" >variables; echo sent`)
+	dir, logged := run(t, t.Context(), `cat >result; echo sent
+echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON" >variables`)
 	var result record.Result
 	data, err := os.ReadFile(filepath.Join(dir, "result"))
 	if err == nil {
@@ -45,14 +47,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunIgnoringInput runs a command that does not read its standard input.
-func TestRunIgnoringInput(t *testing.T) {
-	if _, logged := run(t, t.Context(), "true"); len(logged) != 1 || logged[0].Level != zap.DebugLevel {
-		t.Errorf("it has logged %+v", logged)
-	}
-}
-
 func TestRunFailure(t *testing.T) {
+	if _, logged := run(t, t.Context(), "true"); len(logged) != 1 || logged[0].Level != zap.DebugLevel {
+		t.Errorf("a command that does not read its input has logged %+v", logged)
+	}
 	_, logged := run(t, t.Context(), "echo no route to host >&2; exit 3")
 	if len(logged) != 1 || logged[0].Level != zap.WarnLevel || logged[0].ContextMap()["output"] != "no route to host" ||
 		!strings.Contains(logged[0].ContextMap()["error"].(string), "exit status 3") {
@@ -67,7 +65,8 @@ func TestRunUntilEnd(t *testing.T) {
 	stop := time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("no time is left")) })
 	defer stop.Stop()
 	_, logged := run(t, ctx, "sleep 1000 & sleep 1000")
-	if took := time.Since(began); took > 10*time.Second || len(logged) != 1 || logged[0].Level != zap.WarnLevel || logged[0].ContextMap()["error"] != "no time is left" {
+	if took := time.Since(began); took > 10*time.Second || len(logged) != 1 ||
+		logged[0].Level != zap.WarnLevel || logged[0].ContextMap()["error"] != "no time is left" {
 		t.Errorf("after %s it has logged %+v", took, logged)
 	}
 }

@@ -60,7 +60,8 @@ func inBubble(t *testing.T, test func(t *testing.T, r *reporter)) {
 			t.Fatal(err)
 		}
 		life := lifecycle.NewLifetime(t.Context())
-		r.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(), Meter: meter, PeerTimeout: 10 * time.Second, Dir: head.ForNode(1)}
+		r.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(),
+			Log: zap.NewNop(), Meter: meter, PeerTimeout: 10 * time.Second, Dir: head.ForNode(1)}
 		r.NodeIndex = 1
 		r.Reports.Send = func(name string, content []byte) {
 			r.mu.Lock()

@@ -22,10 +22,12 @@ func runScript(t *testing.T, result *record.Result, program, script string, args
 	}
 	dir := t.TempDir()
 	standIn := "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + dir + "/argv\ncat >" + dir + "/input\n"
-	if err := os.WriteFile(filepath.Join(dir, program), []byte(standIn), 0o700); err != nil { //nolint:gosec // a program
+	//nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, program), []byte(standIn), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "webhook"), []byte("https://hooks.example.org/secret\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "webhook"),
+		[]byte("https://hooks.example.org/secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	data, err := json.Marshal(result)
@@ -34,7 +36,8 @@ func runScript(t *testing.T, result *record.Result, program, script string, args
 	}
 	command := exec.CommandContext(t.Context(), path, args...)
 	command.Stdin = strings.NewReader(string(data))
-	command.Env = envlist.With(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BRINGUPD_RUN=7.0", "BRINGUPD_RUN_DIR=/logs/7.0",
+	command.Env = envlist.With(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"),
+		"BRINGUPD_RUN=7.0", "BRINGUPD_RUN_DIR=/logs/7.0",
 		"SLACK_WEBHOOK_FILE="+dir+"/webhook"), resultVariables(result))
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%s has failed: %v\n%s", script, err, out)
@@ -47,7 +50,9 @@ func runScript(t *testing.T, result *record.Result, program, script string, args
 }
 
 var (
-	failed = &record.Result{Run: "7.0", Size: 4, Code: 75, Outcome: "check", Reason: "~! GPU 3 of <n3> has \"failed\"", BadNodes: []string{"n3", "n7"}, Succession: record.Succession{NextAttempt: 1},
+	failed = &record.Result{Run: "7.0", Size: 4, Code: 75, Outcome: "check",
+		Reason: "~! GPU 3 of <n3> has \"failed\"", BadNodes: []string{"n3", "n7"},
+		Succession:     record.Succession{NextAttempt: 1},
 		FailureContext: record.FailureContext{Advice: []string{"drain n3"}}}
 	passed = &record.Result{Run: "7.0", Size: 4, Outcome: "driver", Reason: "the driver has ended: exit code 0"}
 )
@@ -63,7 +68,8 @@ func TestMail(t *testing.T) {
 	if argv, _ := runScript(t, passed, "mail", "mail.sh", "user@example.org"); argv != "" {
 		t.Errorf("after a success it is called with %s", argv)
 	}
-	if argv, _ := runScript(t, passed, "mail", "mail.sh", "user@example.org", "always"); !strings.Contains(argv, "ended with 0 (driver)") {
+	if argv, _ := runScript(t, passed, "mail", "mail.sh", "user@example.org",
+		"always"); !strings.Contains(argv, "ended with 0 (driver)") {
 		t.Errorf("after a success it is called with %s", argv)
 	}
 }
@@ -71,11 +77,13 @@ func TestMail(t *testing.T) {
 func TestSlack(t *testing.T) {
 	argv, input := runScript(t, failed, "curl", "slack.sh")
 	url, data, _ := strings.Cut(input, "\n")
-	if url != "url = \"https://hooks.example.org/secret\"" || strings.Contains(argv, "secret") || strings.Contains(argv, "GPU") {
+	if url != "url = \"https://hooks.example.org/secret\"" || strings.Contains(argv, "secret") ||
+		strings.Contains(argv, "GPU") {
 		t.Errorf("the address and the message are passed by %q, %q", argv, input)
 	}
 	message := slackMessage(t, data)
-	want := "*Run 7.0* on 4 nodes ended with 75 (check): ~! GPU 3 of &lt;n3&gt; has \"failed\"\nNodes to avoid: n3, n7\nAttempt 2 follows.\nNext: drain n3"
+	want := "*Run 7.0* on 4 nodes ended with 75 (check): ~! GPU 3 of &lt;n3&gt; has " +
+		"\"failed\"\nNodes to avoid: n3, n7\nAttempt 2 follows.\nNext: drain n3"
 	if message != want {
 		t.Errorf("the message is\n%s\nwant\n%s", message, want)
 	}
@@ -84,7 +92,8 @@ func TestSlack(t *testing.T) {
 	}
 	_, input = runScript(t, passed, "curl", "slack.sh", "always")
 	_, data, _ = strings.Cut(input, "\n")
-	if got := slackMessage(t, data); got != "*Run 7.0* on 4 nodes ended with 0 (driver): the driver has ended: exit code 0" {
+	if got := slackMessage(t, data); got != "*Run 7.0* on 4 nodes ended with 0 (driver): the "+
+		"driver has ended: exit code 0" {
 		t.Errorf("after a success the message is %s", got)
 	}
 }

@@ -20,7 +20,10 @@ func TestHeedLaunchFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)
 		r := &Publisher{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), LauncherTitle: "Slurm"}
-		r.Background(func(ctx context.Context) { r.HandleSignals(ctx, signals, "n0", time.Second, func(syscall.Signal) {}) })
+		r.Background(func(ctx context.Context) {
+			r.HandleSignals(ctx, signals, "n0", time.Second,
+				func(syscall.Signal) {})
+		})
 		signals <- health.LaunchFailureSignal("cannot reach b: no way")
 		signals <- syscall.SIGTERM
 		<-r.RunCtx.Done()
@@ -51,16 +54,22 @@ func TestHeed(t *testing.T) {
 	}{
 		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour, byTERM},
 		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second, bySlurm},
-		{"final, told in the other order", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, 0}}, 15 * time.Second, 20 * time.Second, bySlurm},
-		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second, byTERM},
-		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, hurried, hurried, bySlurm},
+		{"final, told in the other order", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, 0}},
+			15 * time.Second, 20 * time.Second, bySlurm},
+		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute},
+			{syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second, byTERM},
+		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0},
+			{syscall.SIGINT, 6 * time.Second}}, hurried, hurried, bySlurm},
 		{"INT", []notice{{syscall.SIGINT, 0}}, time.Hour, time.Hour, "node 0 (n0) was told to end by SIGINT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
 				r := &Publisher{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), LauncherTitle: "Slurm"}
-				r.Background(func(ctx context.Context) { r.HandleSignals(ctx, signals, "n0", 5*time.Second, func(syscall.Signal) {}) })
+				r.Background(func(ctx context.Context) {
+					r.HandleSignals(ctx, signals, "n0",
+						5*time.Second, func(syscall.Signal) {})
+				})
 				start := time.Now()
 				for _, seen := range tc.seen {
 					time.Sleep(time.Until(start.Add(seen.at)))
@@ -72,7 +81,8 @@ func TestHeed(t *testing.T) {
 				}
 				driver := ends(r.DriverGraceCtx)
 				if all := ends(r.GraceCtx); driver != tc.driver || all != tc.all {
-					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
+					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s",
+						driver, all, tc.driver, tc.all)
 				}
 				if f := health.AsFailure(context.Cause(r.RunCtx)); f.Message != tc.what {
 					t.Errorf("the run ended by %q, want %q", f.Message, tc.what)

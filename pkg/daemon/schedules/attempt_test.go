@@ -89,7 +89,8 @@ type running struct {
 }
 
 func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
-	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size, needed: cmp.Or(p.Needed, p.Size), changed: make(chan struct{}, 1)}
+	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size,
+		needed: cmp.Or(p.Needed, p.Size), changed: make(chan struct{}, 1)}
 	for node := range p.Size {
 		c := &client{
 			world: w, machine: machines[node], attempt: a, rank: node,
@@ -201,7 +202,8 @@ func (a *attempt) appeared(p string, f *file) {
 			a.nonce, a.jobFile = rec.Nonce, job
 		}
 	}
-	if s.sub == signal.ControlDir && a.ended == 0 && (s.name == signal.NameOrderlyEnd || strings.HasPrefix(s.name, "abort.")) {
+	if s.sub == signal.ControlDir && a.ended == 0 &&
+		(s.name == signal.NameOrderlyEnd || strings.HasPrefix(s.name, "abort.")) {
 		a.ended = a.world.Now()
 	}
 	if s.sub == signal.ControlDir && s.name == signal.NameGateOpen {

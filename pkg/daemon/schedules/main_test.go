@@ -27,11 +27,14 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: from one on that is drawn, where -schedules says how many, and else from 1 on")
-	shiftFlag = flag.Uint64("shift", 0, "draw the times of the steps as for the seed that is so much higher: other interleavings of the same plans")
+	seedFlag = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from "+
+		"it on; 0: from one on that is drawn, where -schedules says how many, and else from 1 on")
+	shiftFlag = flag.Uint64("shift", 0, "draw the times of the steps as for the seed that is so "+
+		"much higher: other interleavings of the same plans")
 	countFlag = flag.Int("schedules", 0, "how many schedules to go through; 0: as many as CI does, or the one of -seed")
 	traceFlag = flag.Bool("trace", false, "show every step, and what the daemons say")
-	saidFlag  = flag.String("said", "", "for the test's own use: go through the schedules in this process, and write there what the daemons say")
+	saidFlag  = flag.String("said", "", "for the test's own use: go through the schedules in "+
+		"this process, and write there what the daemons say")
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +61,8 @@ func testAll(t *testing.T, planOf func(seed, shift uint64) plan, usual int) {
 		return
 	}
 	if *seedFlag == 0 {
-		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=%s -seed=%d -schedules=%d -shift=%d\n", t.Name(), first, count, *shiftFlag)
+		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=%s -seed=%d "+
+			"-schedules=%d -shift=%d\n", t.Name(), first, count, *shiftFlag)
 	}
 	shares := min(runtime.NumCPU(), count)
 	var all sync.WaitGroup
@@ -89,7 +93,8 @@ var known = []struct {
 	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1, ""},
 	{"a head that was cut off took the one node for lost that had a lifeline", 225360, 1, ""},
 	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1, ""},
-	{"a worker whose looks at the log directory failed in passing looked again after ever longer pauses", 44166512057, 0, ""},
+	{"a worker whose looks at the log directory failed in passing looked again after ever " +
+		"longer pauses", 44166512057, 0, ""},
 	{"a head that could not list the aborts took itself for one that could not list who is done", 345924640225, 0, ""},
 	{"a lost node ended the run with 70 while the head read offers", 1061, 0, "TestJobs"},
 	{"a node that came back after its loss went on", 566, 0, "TestJobs"},
@@ -137,7 +142,8 @@ func goThroughAside(t *testing.T, test string, first uint64, count int, shift ui
 	said := filepath.Join(t.TempDir(), "said")
 	run := func() (string, error) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=0",
-			"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-shift="+strconv.FormatUint(shift, 10), "-said="+said)
+			"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count),
+			"-shift="+strconv.FormatUint(shift, 10), "-said="+said)
 		cmd.Env = append(os.Environ(), "GOMAXPROCS="+processors, "GOTRACEBACK=all")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -149,7 +155,8 @@ func goThroughAside(t *testing.T, test string, first uint64, count int, shift ui
 	}
 	if err != nil {
 		last, _ := os.ReadFile(said)
-		t.Errorf("schedules %d to %d: %v\n%s\nthe last one: %s", first, first+uint64(count)-1, err, tail(out, 30000), tail(string(last), 10000))
+		t.Errorf("schedules %d to %d: %v\n%s\nthe last one: %s", first, first+uint64(count)-1, err,
+			tail(out, 30000), tail(string(last), 10000))
 	}
 }
 
@@ -157,7 +164,8 @@ func goThroughAside(t *testing.T, test string, first uint64, count int, shift ui
 // bubble of testing/synctest (https://go.dev/issue/78156): by a check of its own, or by a fault in
 // its code, which is not Go code. It has found no race in that case, and the schedules are valid.
 func detectorDied(out string) bool {
-	return strings.Contains(out, "ThreadSanitizer: CHECK failed") || strings.Contains(out, "SIGSEGV: segmentation violation\nPC=")
+	return strings.Contains(out, "ThreadSanitizer: CHECK failed") ||
+		strings.Contains(out, "SIGSEGV: segmentation violation\nPC=")
 }
 
 // tail returns the end of a text, and its beginning if it is much longer.
@@ -189,7 +197,8 @@ func goThrough(t *testing.T, planOf func(seed, shift uint64) plan, first uint64,
 		watchdog.Stop()
 		if v.bad() {
 			bad++
-			t.Errorf("again with: go test ./pkg/daemon/schedules -run=%s -seed=%d -shift=%d -args -trace\n%v", t.Name(), seed, *shiftFlag, v)
+			t.Errorf("again with: go test ./pkg/daemon/schedules -run=%s -seed=%d -shift=%d "+
+				"-args -trace\n%v", t.Name(), seed, *shiftFlag, v)
 		}
 	}
 	if left, err := os.ReadDir(stage.tempDir); err != nil || len(left) > 0 {

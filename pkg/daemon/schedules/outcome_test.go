@@ -73,7 +73,8 @@ func (a *attempt) mustBeUp() {
 		a.world.broke(1, nil, "sees the gate open for %v, and %d are needed", team, a.needed)
 	}
 	for _, member := range team {
-		if a.world.Find(a.path(signal.NodesDir, signal.NodeName(member.NodeIndex, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
+		if a.world.Find(a.path(signal.NodesDir,
+			signal.NodeName(member.NodeIndex, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
 			a.world.broke(1, nil, "sees the gate open, and node %d is not up", member.NodeIndex)
 		}
 	}
@@ -89,7 +90,8 @@ func (a *attempt) team() (members []record.Member) {
 		}
 		return members
 	}
-	for generation := 0; a.world.Find(a.path(signal.ControlDir, signal.SeriesTeam.Name(generation))) != nil; generation++ {
+	for generation := 0; a.world.Find(a.path(signal.ControlDir,
+		signal.SeriesTeam.Name(generation))) != nil; generation++ {
 		members = read[record.Team](a, signal.ControlDir, signal.SeriesTeam.Name(generation)).Members
 	}
 	return members
@@ -97,7 +99,8 @@ func (a *attempt) team() (members []record.Member) {
 
 // needs reports whether a daemon's end ends the job: the head's always does.
 func (a *attempt) needs(d *running) bool {
-	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m record.Member) bool { return m.NodeIndex == d.rank })
+	return !a.spares() || d.rank == 0 || a.opened > 0 &&
+		slices.ContainsFunc(a.team(), func(m record.Member) bool { return m.NodeIndex == d.rank })
 }
 
 // doesWithout reports whether a daemon's end has no effect: the gate was opened for a membership
@@ -172,8 +175,10 @@ func (a *attempt) checkCodes() {
 	back := head.machine.sick || head.crashed && a.sick()
 	// The end that a head has published in its last moments may be missing in listings for a while,
 	// and a peer link reports its death earlier.
-	back = back || head.crashed && !a.world.weather.Off && a.ended > 0 && head.died > a.ended && head.died < a.ended+staleMost
-	if !back && slices.Contains(control, signal.NameOrderlyEnd) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
+	back = back || head.crashed && !a.world.weather.Off && a.ended > 0 && head.died > a.ended &&
+		head.died < a.ended+staleMost
+	if !back && slices.Contains(control, signal.NameOrderlyEnd) &&
+		a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
 		a.world.broke(12, nil, "sees two ends: %v", control)
 	}
 	if !back && len(slices.Compact(slices.Clone(codes))) > 1 {
@@ -181,7 +186,8 @@ func (a *attempt) checkCodes() {
 	}
 	for _, d := range a.survivors() {
 		switch {
-		case a.run == "" && d.code != health.OutcomeOfKind(health.ShareUnusable).Code && d.termed == 0 && a.plan.End != endLeave:
+		case a.run == "" && d.code != health.OutcomeOfKind(health.ShareUnusable).Code &&
+			d.termed == 0 && a.plan.End != endLeave:
 			a.world.broke(12, d.client, "returned %d where there was no run", d.code)
 		case d.code == 0 && a.asked == 0 && !a.stoodAside(d):
 			a.world.broke(10, d.client, "returned 0, and nobody had asked for the end")
@@ -241,7 +247,8 @@ func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
 				cause.NodeIndex == 0 && a.daemons[0].machine.sick && d.machine.disturbed
 		})
 	case health.ShareUnusable:
-		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
+		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes,
+			func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
 			a.daemons[cause.NodeIndex].machine.sick
 	case health.ServiceDied, health.DriverFailed:
 		blamed = a.roles.blames(cause)
@@ -252,8 +259,10 @@ func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
 	}
 	if !blamed {
 		a.world.broke(11, nil, "sees %s blame node %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
-			where, cause.NodeIndex, cause.Kind, cause.Message, cause.LostNodes, a.ranks(func(d *running) bool { return d.crashed }),
-			a.ranks(func(d *running) bool { return d.termed > 0 }), a.ranks(func(d *running) bool { return d.machine.sick }))
+			where, cause.NodeIndex, cause.Kind, cause.Message, cause.LostNodes,
+			a.ranks(func(d *running) bool { return d.crashed }),
+			a.ranks(func(d *running) bool { return d.termed > 0 }),
+			a.ranks(func(d *running) bool { return d.machine.sick }))
 	}
 }
 
@@ -300,7 +309,8 @@ func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
 		known := head.knows[a.path(signal.NodesDir, name)]
 		other := read[record.Failure](a, signal.NodesDir, name)
 		if other.Kind == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[node]) {
-			a.world.broke(11, head.client, "blames node %d for %q, and knew that node %d was interrupted", cause.NodeIndex, cause.Kind, node)
+			a.world.broke(11, head.client, "blames node %d for %q, and knew that node %d was "+
+				"interrupted", cause.NodeIndex, cause.Kind, node)
 		}
 	}
 }
@@ -309,12 +319,15 @@ func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
 // declared it lost leave one result.
 func (a *attempt) checkClaim() {
 	control, took := a.published(), slices.DeleteFunc(a.survivors(), a.stoodAside)
-	if len(took) == 0 || slices.Contains(control, signal.NameOrderlyEnd) || slices.Contains(control, signal.AbortName(0, a.size)) {
+	if len(took) == 0 || slices.Contains(control, signal.NameOrderlyEnd) ||
+		slices.Contains(control, signal.AbortName(0, a.size)) {
 		return
 	}
 	result := read[record.Result](a, "", signal.NameResult)
-	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code && !a.daemons[result.NodeIndex].crashed {
-		a.world.broke(11, took[0].client, "returned %d, the head has crashed, and the result is %+v", took[0].code, result)
+	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code &&
+		!a.daemons[result.NodeIndex].crashed {
+		a.world.broke(11, took[0].client, "returned %d, the head has crashed, and the result is %+v",
+			took[0].code, result)
 		return
 	}
 	a.checkCause(result.Cause, result.Code, signal.NameResult)
@@ -336,7 +349,8 @@ func (a *attempt) checkPace() {
 		last = max(last, d.born)
 		switch {
 		case d.crashed && a.needs(d) && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
-			a.world.broke(9, d.client, "crashed at %v, which a peer link told, and the end was published at %v only", d.died, a.ended)
+			a.world.broke(9, d.client, "crashed at %v, which a peer link told, and the end was "+
+				"published at %v only", d.died, a.ended)
 		case d.crashed && a.needs(d) && a.witnessed(d, 0) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
 			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
 		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
@@ -352,14 +366,16 @@ func (a *attempt) checkPace() {
 // least the given time before it.
 func (a *attempt) witnessed(dead *running, joined time.Duration) bool {
 	return dead.told > 0 && slices.ContainsFunc(a.daemons, func(d *running) bool {
-		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told+joined < dead.died
+		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 &&
+			d.told > 0 && d.told+joined < dead.died
 	})
 }
 
 // heard reports whether a peer link must have reported a death: another daemon had one at that
 // time, and the network was not disturbed.
 func (a *attempt) heard(dead *running) bool {
-	if a.world.weather.Off || !a.witnessed(dead, connecting) || dead.died < dead.told+connecting || a.ended > 0 && a.ended < dead.died {
+	if a.world.weather.Off || !a.witnessed(dead, connecting) || dead.died < dead.told+connecting ||
+		a.ended > 0 && a.ended < dead.died {
 		return false
 	}
 	return !slices.ContainsFunc(a.daemons, func(d *running) bool {

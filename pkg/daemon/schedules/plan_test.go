@@ -103,7 +103,8 @@ func (p *plan) disturb(r *rand.Rand) {
 			at := time.Second/2 + upTo(r, 4*time.Second)
 			p.Attempts[i].After = at + upTo(r, 4*time.Second)
 			p.Attempts[i].Faults = append(p.Attempts[i].Faults, fault{
-				Rank: max(0, r.IntN(p.Size+2)-2), At: at, What: []string{crash, crash, crash, term, interrupt}[r.IntN(5)],
+				Rank: max(0, r.IntN(p.Size+2)-2), At: at,
+				What: []string{crash, crash, crash, term, interrupt}[r.IntN(5)],
 			})
 		}
 		if p.Weather.Off || r.IntN(3) > 0 {
@@ -125,7 +126,8 @@ func (p *plan) disturb(r *rand.Rand) {
 }
 
 func moodOf(r *rand.Rand) mood {
-	m := mood{Latency: []time.Duration{50 * time.Microsecond, 200 * time.Microsecond, time.Millisecond, 4 * time.Millisecond}[r.IntN(4)]}
+	m := mood{Latency: []time.Duration{50 * time.Microsecond, 200 * time.Microsecond,
+		time.Millisecond, 4 * time.Millisecond}[r.IntN(4)]}
 	if r.IntN(3) == 0 {
 		return m
 	}
@@ -149,7 +151,8 @@ const backMost = peerTimeout
 const lateMost = peerTimeout / 4
 
 func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
-	a := attemptPlan{Start: start, After: upTo(r, []time.Duration{time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)])}
+	a := attemptPlan{Start: start, After: upTo(r,
+		[]time.Duration{time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)])}
 	_ = r.IntN(8) // keeps what follows from a seed
 	a.End = []string{endStop, endStop, endLeave, endCancel}[r.IntN(4)]
 	longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
@@ -158,9 +161,11 @@ func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
 	}
 	switch r.IntN(10) {
 	case 0: // the head dies, and a worker is interrupted
-		a.Faults = []fault{{Rank: 0, Step: 1 + r.IntN(60), What: crash}, {Rank: size - 1, Step: 1 + r.IntN(60), What: interrupt}}
+		a.Faults = []fault{{Rank: 0, Step: 1 + r.IntN(60), What: crash},
+			{Rank: size - 1, Step: 1 + r.IntN(60), What: interrupt}}
 	case 1: // a worker's mount hangs for about the peer timeout, while the run ends
-		a.Faults = []fault{{Rank: size - 1, Step: 1 + r.IntN(80), What: stall, For: peerTimeout/2 + upTo(r, 2*peerTimeout)}}
+		a.Faults = []fault{{Rank: size - 1, Step: 1 + r.IntN(80), What: stall, For: peerTimeout/2 +
+			upTo(r, 2*peerTimeout)}}
 		a.After = upTo(r, 2*time.Second)
 	default:
 		for range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 3}[r.IntN(10)] {
@@ -186,7 +191,8 @@ func upTo(r *rand.Rand, longest time.Duration) time.Duration {
 
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, shifted by %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Shift, p.Size, p.Needed, p.Leftover, p.Weather)
+	fmt.Fprintf(&b, "seed %d, shifted by %d: %d nodes, %d of them needed, leftover %q, network "+
+		"%+v\n", p.Seed, p.Shift, p.Size, p.Needed, p.Leftover, p.Weather)
 	for node, m := range p.Moods[:p.Size] {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", node, m)
 	}

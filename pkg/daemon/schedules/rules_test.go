@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,8 @@ func (w *world) mustHaveSeen(c *client, what, p string) {
 	switch {
 	case p == logDir && c.came, m.shown[p], c.made[p]:
 		return
-	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) || s.sub == signal.ControlDir && s.name == signal.NameJob):
+	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) ||
+		s.sub == signal.ControlDir && s.name == signal.NameJob):
 		return
 	case c.rank == 0 && c.own(p) && (s.sub == "" && isPart(s.name)):
 		return
@@ -74,11 +76,7 @@ func (w *world) mustHaveSeen(c *client, what, p string) {
 }
 
 func isPart(name string) bool {
-	switch name {
-	case signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir:
-		return true
-	}
-	return false
+	return slices.Contains([]string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir}, name)
 }
 
 // mayList checks rule 6: only the head lists directories with names of every node, to which a run
@@ -198,7 +196,8 @@ func (w *world) mustBeTree(c *client, to string, f *file) {
 // complete, belongs to its writer, and is of this attempt.
 func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	s := spotOf(to)
-	if !hidden(from) || hidden(to) || s.sub != signal.ControlDir && s.sub != signal.NodesDir && s.name != signal.NameResult {
+	if !hidden(from) || hidden(to) || s.sub != signal.ControlDir && s.sub != signal.NodesDir &&
+		s.name != signal.NameResult {
 		return
 	}
 	if f.Open {

@@ -130,7 +130,8 @@ func (w *world) furnish(p plan) {
 	}
 	header := record.Header{Version: record.FormatVersion, Nonce: "another launch's", Host: "n0"}
 	records := map[string]any{
-		signal.ControlDir + "/" + signal.NameJob:                     record.Job{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
+		signal.ControlDir + "/" + signal.NameJob: record.Job{Header: header,
+			Run: "17.0", Key: "facts of another launch", Size: p.Size},
 		signal.ControlDir + "/" + signal.NameGateOpen:                nil,
 		signal.ControlDir + "/" + signal.NameOrderlyEnd:              record.OrderlyEnd{Header: header, Code: 3},
 		signal.ControlDir + "/" + signal.AbortName(1, 4):             record.Abort{Header: header, Code: 4},
@@ -138,7 +139,8 @@ func (w *world) furnish(p plan) {
 		signal.NodesDir + "/" + "0001." + string(record.StateFailed): record.Failure{Header: header, Kind: "internal"},
 		signal.NodesDir + "/" + "0001." + string(record.StateDone):   record.Done{Header: header},
 		signal.ControlDir + "/" + "0000.beat.000007":                 nil,
-		signal.NameResult: record.Result{Header: record.Header{Version: record.ResultVersion, Nonce: header.Nonce}, Code: 5},
+		signal.NameResult: record.Result{Header: record.Header{Version: record.ResultVersion,
+			Nonce: header.Nonce}, Code: 5},
 	}
 	if p.Leftover == "torn" {
 		delete(records, signal.ControlDir+"/"+signal.NameJob)

@@ -28,9 +28,11 @@ func TestLifelinesFallSilent(t *testing.T) {
 			stage := stage{t: t, tempDir: t.TempDir(), said: said}
 			for seed := range uint64(8) {
 				p := plan{
-					Seed: seed, Size: 3, Needed: 3, Moods: make([]mood, 3), Weather: weather{Latency: 200 * time.Microsecond},
+					Seed: seed, Size: 3, Needed: 3, Moods: make([]mood, 3),
+					Weather: weather{Latency: 200 * time.Microsecond},
 					Attempts: []attemptPlan{{
-						Start: time.Millisecond, Late: make([]time.Duration, 3), End: endStop, After: calm + 100*time.Millisecond,
+						Start: time.Millisecond, Late: make([]time.Duration, 3), End: endStop,
+						After:  calm + 100*time.Millisecond,
 						Faults: append([]fault{{At: calm, What: parted, For: time.Minute}}, tc.faults...),
 					}},
 				}

@@ -36,7 +36,8 @@ type file = memory.File
 
 func newWorld(p plan) *world {
 	w := &world{
-		seed: p.Seed + p.Shift, Share: memory.NewShare(mountPoint), over: make(chan struct{}), weather: p.Weather, hosts: make(map[*memory.Host]*running),
+		seed: p.Seed + p.Shift, Share: memory.NewShare(mountPoint), over: make(chan struct{}),
+		weather: p.Weather, hosts: make(map[*memory.Host]*running),
 	}
 	w.net = w.newNet(p.Weather.Latency)
 	return w

@@ -46,7 +46,8 @@ func (e *lateErrors) ChangeName(how signal.NameChange, from, to string) error {
 // reported an error.
 func TestUncertainRename(t *testing.T) {
 	disk := &lateErrors{SharedFS: signal.NewDiskFS(new(signal.CallMeter)), left: 1}
-	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "j", Key: "facts", Size: 2, Host: "n", Access: signal.Access{FS: disk}}
+	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "j", Key: "facts",
+		Size: 2, Host: "n", Access: signal.Access{FS: disk}}
 	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
 		t.Fatal(err)

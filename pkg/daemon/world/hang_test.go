@@ -31,11 +31,13 @@ func TestDescribeSteps(t *testing.T) {
 		},
 		{
 			"only one reports steps", known, []stackdump.ChildReport{rank("rank 0", 0, 9), rank("rank 1", 1, -1)},
-			"; the newest step is 9; only rank 0 reports steps, and is at step 9: steps do not show which ranks are behind; rank 0 on n1: running; rank 1 on n1: busy",
+			"; the newest step is 9; only rank 0 reports steps, and is at step 9: steps do not " +
+				"show which ranks are behind; rank 0 on n1: running; rank 1 on n1: busy",
 		},
 		{
 			"none is behind", known, []stackdump.ChildReport{rank("rank 0", 0, 9), rank("rank 1", 1, 9)},
-			"; the newest step is 9; 2 of 2 ranks report steps, and are at step 9; rank 0 on n1: running; rank 1 on n1: busy",
+			"; the newest step is 9; 2 of 2 ranks report steps, and are at step 9; rank 0 on " +
+				"n1: running; rank 1 on n1: busy",
 		},
 		{"no steps", nil, []stackdump.ChildReport{rank("rank 0", 0, -1)}, "; rank 0 on n1: running"},
 	} {

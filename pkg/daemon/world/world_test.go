@@ -37,7 +37,8 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	record.Hosts, record.Slots = hosts, all
 	self := new(deps.Config)
 	self.Identity.Host = hosts[0]
-	n := &Node{plan: plan, cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()}, ID: ID{JobName: "j"}, Record: record}}
+	n := &Node{plan: plan, cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()},
+		ID: ID{JobName: "j"}, Record: record}}
 	n.mpiServers = newMPIServers(n)
 	return n
 }
@@ -55,7 +56,8 @@ func TestJobOf(t *testing.T) {
 	} {
 		n := here(t, tc.hosts, 2, tc.slots)
 		job := InitialJob(n.plan, n.cfg.Record, "j")
-		if job.UniverseSize != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) || len(job.Nodes) != 2*len(tc.hosts) {
+		if job.UniverseSize != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) ||
+			len(job.Nodes) != 2*len(tc.hosts) {
 			t.Errorf("%s: %+v", name, job)
 		}
 	}
@@ -93,10 +95,12 @@ func TestSlotsAreTakenAndGivenBack(t *testing.T) {
 
 func TestSpawnedFits(t *testing.T) {
 	job := &pmi.Job{Name: "s", FirstNumber: 4, Nodes: []int{0, 0, 0}, Apps: []int{0, 1, 1}}
-	s := &spawnedJob{job, pmi.SpawnRequest{Commands: []pmi.Command{{Argv: []string{"a"}}, {Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}}}}
+	s := &spawnedJob{job, pmi.SpawnRequest{Commands: []pmi.Command{{Argv: []string{"a"}},
+		{Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}}}}
 	fit := ranks.RankSpec{Argv: []string{"driver"}}
 	s.applyCommand(&fit, ranks.Rank{Rank: 5})
-	if want := (ranks.RankSpec{Argv: []string{"b", "-v"}, Dir: "/w", Env: []string{"K=v"}}); !reflect.DeepEqual(fit, want) {
+	if want := (ranks.RankSpec{Argv: []string{"b", "-v"}, Dir: "/w",
+		Env: []string{"K=v"}}); !reflect.DeepEqual(fit, want) {
 		t.Errorf("it is given %+v, not %+v", fit, want)
 	}
 	if got := s.procOf(ranks.Rank{Rank: 5}, "world"); got != (pmi.ProcID{Job: "s", Rank: 1}) {
@@ -130,7 +134,9 @@ func TestLone(t *testing.T) {
 		if told, again := at(1, 11), at(1, 11); !told || !again || logs.Len() != 1 {
 			t.Fatalf("it is told %d times: %v", logs.Len(), logs.All())
 		}
-		for _, want := range []string{"rank 1 on n0 has an MPI loaded ", "(/opt/mpi/lib/libmpi.so.12)", "for 4.00 s", "it is a world of 1, not of 4", "the likely reason: ", "to fix it: "} {
+		for _, want := range []string{"rank 1 on n0 has an MPI loaded ",
+			"(/opt/mpi/lib/libmpi.so.12)", "for 4.00 s", "it is a world of 1, not of 4",
+			"the likely reason: ", "to fix it: "} {
 			if got := logs.All()[0].Message; !strings.Contains(got, want) {
 				t.Errorf("%q lacks %q", got, want)
 			}
@@ -188,8 +194,10 @@ func TestHints(t *testing.T) {
 		t.Errorf("where nothing is known of cores: %q", got)
 	}
 	n.cfg.Identity.LocalSize = 2
-	n.cfg.Layout = affinity.Node{CPUs: affinity.IDSet{0, 1}, Cores: []affinity.Core{{CPUs: affinity.IDSet{0}}, {CPUs: affinity.IDSet{1}}}}
-	if got, want := n.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
+	n.cfg.Layout = affinity.Node{CPUs: affinity.IDSet{0, 1},
+		Cores: []affinity.Core{{CPUs: affinity.IDSet{0}}, {CPUs: affinity.IDSet{1}}}}
+	if got, want := n.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1",
+		"OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("with more ranks than cores: %q, not %q", got, want)
 	}
 	if got := n.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
@@ -202,7 +210,8 @@ func TestHints(t *testing.T) {
 func TestIDs(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, id := range []ID{
-		RunID("j", "nonce"), GenerationID("j", "nonce", "a.0", 1, 0), GenerationID("j", "nonce", "a.0", 1, 1), GenerationID("j", "nonce", "a.1", 11, 1),
+		RunID("j", "nonce"), GenerationID("j", "nonce", "a.0", 1, 0),
+		GenerationID("j", "nonce", "a.0", 1, 1), GenerationID("j", "nonce", "a.1", 11, 1),
 	} {
 		if seen[id.Key] || seen[id.JobName] {
 			t.Errorf("%+v is not unique", id)
