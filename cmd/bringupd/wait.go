@@ -31,43 +31,39 @@ func (inv *invocation) waitCommand() *cli.Command {
 			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if " +
 			"its daemons may be gone, and 124 after --timeout.",
 	}, own, func(args []string) error {
-		return inv.withTimeout(timeout, func(ctx context.Context) error {
-			path, err := which.awaitRun(ctx, args, inv.printMessage)
-			if err != nil {
-				return err
+		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
+				defer cancel()
 			}
-			last, err := runs.AwaitGoal(ctx, path, runs.Goal(goal))
-			if err != nil {
-				return runArgError(err)
+			err := inv.awaitGoal(ctx, &which, args, runs.Goal(goal))
+			if err != nil && context.Cause(ctx) == errWaitTimeout {
+				inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(timeout))
+				inv.exitCode = codeOf(health.DeadlinePassed)
+				return nil
 			}
-			inv.printMessage("run %s: %s", last.Run, last.Summary())
-			if inv.exitCode = runs.Goal(goal).ExitCode(last); last.Silent {
-				inv.exitCode = codeOf(health.PeerLost)
-				inv.printMessage(
-					"cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
-			}
-			return nil
+			return err
 		})
 	})
 }
 
 var errWaitTimeout = errors.New("timed out (--timeout)")
 
-// withTimeout is like withSignals, but if limit is positive and do has not returned by then, the
-// exit code is that of a timeout.
-func (inv *invocation) withTimeout(limit time.Duration, do func(ctx context.Context) error) error {
-	return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		if limit > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaitTimeout)
-			defer cancel()
-		}
-		err := do(ctx)
-		if err != nil && context.Cause(ctx) == errWaitTimeout {
-			inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(limit))
-			inv.exitCode = codeOf(health.DeadlinePassed)
-			return nil
-		}
+// awaitGoal waits until the selected run has reached the goal, prints its state and sets the exit code.
+func (inv *invocation) awaitGoal(ctx context.Context, w *runSelector, args []string, goal runs.Goal) error {
+	path, err := w.awaitRun(ctx, args, inv.printMessage)
+	if err != nil {
 		return err
-	})
+	}
+	last, err := runs.AwaitGoal(ctx, path, goal)
+	if err != nil {
+		return runArgError(err)
+	}
+	inv.printMessage("run %s: %s", last.Run, last.Summary())
+	if inv.exitCode = goal.ExitCode(last); last.Silent {
+		inv.exitCode = codeOf(health.PeerLost)
+		inv.printMessage("cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
+	}
+	return nil
 }
