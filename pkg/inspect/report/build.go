@@ -68,7 +68,8 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	logs, dumps := ReadLogs(ctx, run)
 	v := NewView(run, logs, touched)
 	if dumps > 0 {
-		note := fmt.Sprintf("torch's flight recorder left %d dumps, which this command compares: torchfrtrace --prefix %s %s",
+		note := fmt.Sprintf("torch's flight recorder left %d dumps, which this command compares: "+
+			"torchfrtrace --prefix %s %s",
 			dumps, signal.FlightRecorderPrefix, textutil.QuoteShellWord(filepath.Join(path, signal.LogsDir)))
 		v.Banner.Notes = append(v.Banner.Notes, sanitizeText(note, maxSentenceLength))
 	}
