@@ -133,6 +133,22 @@ func listenerAs(t *testing.T, program string, user users.User, address string) (
 	return port, file + ".received"
 }
 
+// waitBeside waits for a service of the job's user, if it has an address, beside a listener of another
+// user, which must receive nothing. It returns the port and the outcome of the wait.
+func waitBeside(t *testing.T, program, stranger, service, probe string, env ...string) (port int, said string) {
+	t.Helper()
+	t.Parallel()
+	port, received := listenerAs(t, program, users.Stranger, stranger+":0")
+	if service != "" {
+		service += fmt.Sprintf(":%d", port)
+	}
+	said = waitWith(t, env, program, service, fmt.Sprintf(probe, port))
+	if text, err := os.ReadFile(received); err == nil {
+		t.Errorf("the stranger has received %q", text)
+	}
+	return port, said
+}
+
 // TestWaitReadyStranger verifies that another user's listener on the service's port, on any
 // address, is never taken for the service and receives no data.
 func TestWaitReadyStranger(t *testing.T) {
@@ -149,21 +165,12 @@ func TestWaitReadyStranger(t *testing.T) {
 		{"[::]", "", "tcp:%d"},
 	} {
 		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
-			t.Parallel()
-			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
-			service := tc.service
-			if service != "" {
-				service += fmt.Sprintf(":%d", port)
-			}
-			said := waitAs(t, program, service, fmt.Sprintf(tc.probe, port))
+			port, said := waitBeside(t, program, tc.stranger, tc.service, tc.probe)
 			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port,
 				strings.Trim(tc.stranger, "[]"), users.Stranger.ID)
-			if !strings.Contains(said, want) ||
-				!strings.Contains(said, fmt.Sprintf("the job runs as user %d", users.Job.ID)) {
+			ofJob := fmt.Sprintf("the job runs as user %d", users.Job.ID)
+			if !strings.Contains(said, want) || !strings.Contains(said, ofJob) {
 				t.Errorf("it says %q, not %q", said, want)
-			}
-			if text, err := os.ReadFile(received); err == nil {
-				t.Errorf("the stranger has received %q", text)
 			}
 		})
 	}
@@ -185,18 +192,9 @@ func TestWaitReadyBeside(t *testing.T) {
 		{"0.0.0.0", "", "tcp:%d", false},
 	} {
 		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
-			t.Parallel()
-			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
-			service := tc.service
-			if service != "" {
-				service += fmt.Sprintf(":%d", port)
-			}
-			said := waitWith(t, []string{"HEALTH_TEST_BESIDE=1"}, program, service, fmt.Sprintf(tc.probe, port))
+			_, said := waitBeside(t, program, tc.stranger, tc.service, tc.probe, "HEALTH_TEST_BESIDE=1")
 			if (said == "<nil>") != tc.isReady {
 				t.Errorf("it says %q", said)
-			}
-			if text, err := os.ReadFile(received); err == nil {
-				t.Errorf("the stranger has received %q", text)
 			}
 		})
 	}
