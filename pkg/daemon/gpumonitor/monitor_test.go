@@ -38,7 +38,7 @@ func newMonitor(t *testing.T) (*Monitor, string) {
 	t.Helper()
 	private := t.TempDir()
 	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
-	place.Access.Meter = new(signal.CallMeter)
+	place.Meter = new(signal.CallMeter)
 	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func newMonitor(t *testing.T) (*Monitor, string) {
 	t.Cleanup(life.Close)
 	return New(Config{
 		Publisher: &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
-			Meter: place.Access.Meter, Dir: dir, PeerTimeout: time.Minute},
+			Meter: place.Meter, Dir: dir, PeerTimeout: time.Minute},
 		Size: 2, PrivateDir: func() (string, error) { return private, nil },
 		Header: func() record.Header { return record.Header{} },
 	}), private

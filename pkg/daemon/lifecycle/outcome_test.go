@@ -45,7 +45,7 @@ func TestExtendForStart(t *testing.T) {
 		if late.Err() != nil || short.Err() == nil {
 			t.Errorf("before the extension is over: %v, and a start that is over: %v", late.Err(), short.Err())
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		if !errors.Is(context.Cause(late), end) {
 			t.Errorf("after the extension it has ended by %v", context.Cause(late))
