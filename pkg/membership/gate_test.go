@@ -126,7 +126,7 @@ func TestLine(t *testing.T) {
 		}
 	}
 	missing := []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}
-	long := FormatWait(missing, 64, time.Minute, "ray", func([]int) string { return strings.Repeat("\x1b", 10<<20) })
+	long := FormatWait(missing, 64, time.Minute, "ray", func([]int) string { return strings.Repeat("\x1b", 1<<16) })
 	if utf8.RuneCountInString(long) > 2*maxPartLength || strings.Contains(long, "\x1b") {
 		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
 	}
