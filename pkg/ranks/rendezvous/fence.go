@@ -178,7 +178,8 @@ func (n *Node) awaitRound(ctx context.Context, name string, gen int, m *fenceRou
 		return cause
 	}
 	words, _ := n.queryMissing(fenceID{name, gen, f.Ranks}.missingRequest())
-	return waitError{fmt.Sprintf("cannot pass the fence %s in time: missing: %s", name, words), context.DeadlineExceeded}
+	text := fmt.Sprintf("cannot pass the fence %s in time: missing: %s", name, words)
+	return waitError{text, context.DeadlineExceeded}
 }
 
 // PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
