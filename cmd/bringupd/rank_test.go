@@ -107,7 +107,7 @@ func TestRankIsBound(t *testing.T) {
 	withGPU.GPUs = []string{[]string{"4", "5"}[last%2]}
 	first := affinity.Affinity{CPUs: node.CPUs[:1]}
 	kept := affinity.Affinity{CPUs: first.CPUs, Note: "CPUs are those that srun bound it to"}
-	const strict = "--bind=cpu,gpu"
+	const strict = "--bind=cpu,network,gpu"
 	for _, tc := range []struct {
 		name string
 		from affinity.Affinity // set by the launcher

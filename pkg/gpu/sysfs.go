@@ -212,6 +212,45 @@ func (s sysfs) classDevices(class string) []nicPosition {
 	return cards
 }
 
+// RDMADevice is an RDMA device.
+type RDMADevice struct {
+	Name string `json:"name"` // for example mlx5_0
+	Bus  string `json:"bus"`
+	NUMA int    `json:"numa"` // -1: none, or unknown
+	// Ports are the numbers of the ports with a link. It is empty if all ports are down.
+	Ports []int `json:"ports"`
+}
+
+// FindRDMADevices returns the RDMA devices of the node, by PCI address. root is "/", or a directory
+// that replaces it.
+func FindRDMADevices(root string) (all []RDMADevice) {
+	sys := sysfs{os.DirFS(root)}
+	for _, c := range sys.classDevices(rdmaDevices) {
+		all = append(all, RDMADevice{Name: c.name, Bus: c.position.bus, NUMA: c.position.numa,
+			Ports: sys.linkedPorts(c.name)})
+	}
+	return all
+}
+
+// linkedPorts returns the numbers of the ports of an RDMA device that have a link. If the device
+// lists no ports, it is assumed to have port 1.
+func (s sysfs) linkedPorts(card string) []int {
+	folder := path.Join(rdmaDevices, card, "ports")
+	names := s.listNames(folder)
+	if len(names) == 0 {
+		return []int{1}
+	}
+	linked := []int{}
+	for _, name := range names {
+		number, err := strconv.Atoi(name)
+		// For example "4: ACTIVE".
+		if state, _, _ := strings.Cut(s.readText(path.Join(folder, name, "state")), ":"); err == nil && state == "4" {
+			linked = append(linked, number)
+		}
+	}
+	return linked
+}
+
 // devicePosition returns the position of the device with this name in sysfs. The name is a symbolic
 // link to a path through the buses above the device; the path of a network interface continues
 // below its PCI device.

@@ -89,6 +89,25 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+func TestCards(t *testing.T) {
+	m, _ := dgxMachine(t)
+	m.write("sys/class/infiniband/mlx5_2/ports/1/state", "4: ACTIVE")
+	m.write("sys/class/infiniband/mlx5_2/ports/2/state", "4: ACTIVE")
+	m.write("sys/class/infiniband/mlx5_3/ports/1/state", "2: INIT")
+	var got []string
+	for _, c := range FindRDMADevices(m.root) {
+		got = append(got, fmt.Sprintf("%s@%d%v", c.Name, c.NUMA, c.Ports))
+	}
+	want := "mlx5_0@0[1] mlx5_1@0[1] mlx5_2@0[1 2] mlx5_3@0[] mlx5_4@1[1] mlx5_5@1[1] " +
+		"mlx5_6@1[1] mlx5_7@1[1] mlx5_8@0[1] mlx5_9@1[1]"
+	if strings.Join(got, " ") != want {
+		t.Errorf("they are %q", got)
+	}
+	if none := FindRDMADevices(t.TempDir()); none != nil {
+		t.Errorf("without any: %v", none)
+	}
+}
+
 // TestTopologizeTellsWhatGPUsAre verifies that the UUIDs of instances, the model and a GPU that
 // cannot be used are taken from the facts.
 func TestTopologizeTellsWhatGPUsAre(t *testing.T) {

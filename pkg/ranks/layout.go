@@ -82,7 +82,15 @@ func (l Layout) writeDevices(b *strings.Builder) {
 		if g.IsFar {
 			at = "near none of the allowed CPUs, or unknown"
 		}
-		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID), at)
+		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID),
+			strings.Join(append([]string{at}, g.NICs...), ", "))
+	}
+	for _, card := range l.NICs {
+		state := "ports with a link: " + textutil.FormatRanges(card.Ports)
+		if len(card.Ports) == 0 {
+			state = "no link"
+		}
+		fmt.Fprintf(b, "  %s: %s, NUMA %d, %s\n", card.Name, card.Bus, card.NUMA, state)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
@@ -14,9 +15,11 @@ func twoGPUs() affinity.Node {
 		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}},
 			{Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2}},
 		GPUs: []affinity.GPU{
-			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: affinity.IDSet{0, 1}},
+			{Name: "0", UUID: "GPU-a", Bus: "0000:1b:00.0", CPUs: affinity.IDSet{0, 1}, NICs: []string{"mlx5_0:1"}},
 			{Name: "1", UUID: "GPU-b", Bus: "0000:9b:00.0", NUMA: -1, CPUs: affinity.IDSet{0, 1, 2, 3}, IsFar: true},
 		},
+		NICs: []gpu.RDMADevice{{Name: "mlx5_0", Bus: "0000:1c:00.0", Ports: []int{1, 2}},
+			{Name: "mlx5_1", Bus: "0000:9c:00.0", NUMA: 1, Ports: []int{}}},
 	}
 	for cpu := range 4 {
 		n.Cores = append(n.Cores, affinity.Core{CPUs: affinity.IDSet{cpu}, Package: cpu / 2, NUMA: cpu / 2})
@@ -34,10 +37,12 @@ func TestLayout(t *testing.T) {
   allowed here: CPUs 0-3 (4 cores)
   NUMA 0: CPUs 0-1
   NUMA 1: CPUs 2-3
-  GPU 0: 0000:1b:00.0 GPU-a, NUMA 0, near CPUs 0-1
+  GPU 0: 0000:1b:00.0 GPU-a, NUMA 0, near CPUs 0-1, mlx5_0:1
   GPU 1: 0000:9b:00.0 GPU-b, near none of the allowed CPUs, or unknown
+  mlx5_0: 0000:1c:00.0, NUMA 0, ports with a link: 1-2
+  mlx5_1: 0000:9c:00.0, NUMA 1, no link
 2 ranks (--ranks-per-node=gpu --bind=auto):
-  0    CPUs 0-1, GPU 0
+  0    CPUs 0-1, GPU 0, mlx5_0:1
   1    CPUs 2-3, GPU 1
 `
 	if got := l.FormatText(); got != want {

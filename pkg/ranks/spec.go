@@ -50,7 +50,8 @@ func (p RankProgram) BuildSpec(plan Plan, rank Rank, at Master, more map[string]
 		Env: RankEnviron(p.BaseEnv, plan, rank, at, bound, more, p.UserEnv)}
 }
 
-// affinityVariables returns the variables that describe a binding. own are the variables of the user.
+// affinityVariables returns the variables that describe a binding. It leaves out the variables of
+// network cards that the user or the launcher has set already.
 func affinityVariables(base []string, place affinity.Affinity, own map[string]string) map[string]string {
 	return ParseVariables(place.Environ(func(name string) bool {
 		_, set := own[name]

@@ -586,7 +586,7 @@ func TestRanksAreBound(t *testing.T) {
 	for i := range 2 {
 		cpus := affinity.IDSet{i}
 		node.Cores = append(node.Cores, affinity.Core{CPUs: cpus})
-		node.GPUs = append(node.GPUs, affinity.GPU{Name: fmt.Sprintf("GPU-%d", i), CPUs: cpus})
+		node.GPUs = append(node.GPUs, affinity.GPU{Name: fmt.Sprintf("GPU-%d", i), Index: i, CPUs: cpus})
 	}
 	for _, tc := range []struct {
 		name, keys, more string

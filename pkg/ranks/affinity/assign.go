@@ -12,7 +12,7 @@ import (
 // If the number of GPUs is a multiple of the number of ranks, each rank gets an equal part of the
 // GPUs; otherwise each gets one GPU, which several ranks share if there are more ranks than GPUs.
 // Ranks with GPUs near the same CPUs share these CPUs evenly, in whole cores. Without GPUs, all
-// ranks share all CPUs evenly. Note is set if CPUs could not be
+// ranks share all CPUs evenly. Network cards follow. Note is set if CPUs could not be
 // bound as k requests.
 func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 	if ranks <= 0 {
@@ -35,7 +35,7 @@ func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 }
 
 // BindGPUs returns the binding of a process to GPUs of the node, by their index in GPUs, and to the
-// CPUs near them. The CPUs may be shared with other processes.
+// CPUs and network cards near them. The CPUs may be shared with other processes.
 func (n Node) BindGPUs(indices []int, k ResourceKinds) Affinity {
 	var gpus []GPU
 	for _, index := range indices {
@@ -53,6 +53,9 @@ func (n Node) BindGPUs(indices []int, k ResourceKinds) Affinity {
 func (n Node) affinityFor(gpus []GPU, cores []Core, k ResourceKinds) (p Affinity) {
 	if k.CPU {
 		p.CPUs = cpusOfCores(cores)
+	}
+	if k.Network {
+		p.NICs = n.nearestPorts(gpus, cores)
 	}
 	if k.GPU {
 		for _, g := range gpus {
@@ -163,4 +166,25 @@ func splitCores(cores []Core, ranks int) [][]Core {
 		parts[i] = cores[i*len(cores)/ranks : (i+1)*len(cores)/ranks]
 	}
 	return parts
+}
+
+// nearestPorts returns the ports that are nearest to the GPUs or, without GPUs, the ports on the
+// NUMA nodes of the cores. It returns nil if these are all ports, or if no port has a link; UCX and
+// NCCL then select among all ports.
+func (n Node) nearestPorts(gpus []GPU, cores []Core) (nics []string) {
+	var all []string
+	for _, card := range n.NICs {
+		here := slices.ContainsFunc(cores, func(c Core) bool { return c.NUMA == card.NUMA || card.NUMA < 0 })
+		for _, port := range activePorts(card) {
+			all = append(all, port)
+			near := slices.ContainsFunc(gpus, func(g GPU) bool { return slices.Contains(g.NICs, port) })
+			if near || len(gpus) == 0 && here {
+				nics = append(nics, port)
+			}
+		}
+	}
+	if len(nics) == len(all) {
+		return nil
+	}
+	return nics
 }

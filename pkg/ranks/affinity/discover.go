@@ -31,7 +31,7 @@ const (
 func DiscoverNode(root string, gpus gpu.Topology, lookup func(name string) (value string, set bool)) (Node, error) {
 	root = cmp.Or(root, "/")
 	sys := sysReader{os.DirFS(root)}
-	n := Node{NUMA: sys.readNUMANodes(), GPUs: []GPU{}}
+	n := Node{NUMA: sys.readNUMANodes(), GPUs: []GPU{}, NICs: append([]gpu.RDMADevice{}, gpu.FindRDMADevices(root)...)}
 	var err error
 	if n.Cores, err = sys.readCores(n.NUMA); err != nil {
 		return Node{}, fmt.Errorf("cannot read the CPU topology of this node: %w", err)
@@ -59,7 +59,20 @@ func (n Node) describeGPU(unit gpu.Unit) GPU {
 	if g.CPUs = near.intersect(n.CPUs); len(g.CPUs) == 0 {
 		g.CPUs, g.IsFar = n.CPUs, true
 	}
+	for _, card := range n.NICs {
+		if slices.ContainsFunc(unit.NICs, func(near gpu.NIC) bool { return near.Name == card.Name }) {
+			g.NICs = append(g.NICs, activePorts(card)...)
+		}
+	}
 	return g
+}
+
+// activePorts returns the ports of a card that have a link, in UCX's format, such as mlx5_0:1.
+func activePorts(card gpu.RDMADevice) (names []string) {
+	for _, port := range card.Ports {
+		names = append(names, fmt.Sprintf("%s:%d", card.Name, port))
+	}
+	return names
 }
 
 type sysReader struct{ fs.FS }

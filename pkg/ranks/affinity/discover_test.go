@@ -73,3 +73,14 @@ func (f *fixture) remove(name string) {
 		f.t.Fatal(err)
 	}
 }
+
+// TestCardThatIsDown verifies that network cards without a link are assigned to no rank.
+func TestCardThatIsDown(t *testing.T) {
+	f := load(t, "dgx-h100")
+	f.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
+	f.write("sys/class/infiniband/mlx5_3/ports/2/state", "4: ACTIVE")
+	places := f.discovered().AssignRanks(8, all)
+	if len(places[0].NICs) > 0 || !slices.Equal(places[1].NICs, []string{"mlx5_3:1", "mlx5_3:2"}) {
+		t.Errorf("the first have %v and %v", places[0].NICs, places[1].NICs)
+	}
+}

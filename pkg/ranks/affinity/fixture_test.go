@@ -105,6 +105,8 @@ func (f *fixture) take(what string, args []string) {
 		f.write(statusFile, "Name:\tx\nCpus_allowed_list:\t"+args[0])
 	case "gpu":
 		f.gpu(args[0], args[1], strings.Replace(args[2], "none", "", 1), args[3], args[4:])
+	case "nic":
+		f.nic(args[0], args[1], args[2], len(args) > 3)
 	case "env":
 		name, value, _ := strings.Cut(args[0], "=")
 		f.env[name] = value
@@ -184,4 +186,15 @@ func (f *fixture) gpu(uuid, numa, cpus, way string, instances []string) {
 		g.MIGInstances = append(g.MIGInstances, gpu.MIGInstance{UUID: instance})
 	}
 	f.facts.GPUs = append(f.facts.GPUs, g)
+}
+
+func (f *fixture) nic(name, numa, way string, down bool) {
+	f.device(way, numa, "")
+	at := "sys/devices/" + way + "/infiniband/" + name
+	state := "4: ACTIVE"
+	if down {
+		state = "1: DOWN"
+	}
+	f.write(at+"/ports/1/state", state)
+	f.link("sys/class/infiniband/"+name, at)
 }

@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,28 +9,22 @@ import (
 
 // ResourceKinds are the kinds of resources to which ranks are bound.
 type ResourceKinds struct {
-	CPU, GPU bool
+	CPU, Network, GPU bool
 	// IsStrict is set if the user has listed the kinds: a rank that cannot be bound to them fails.
 	IsStrict bool
 }
 
 // AllKinds returns all kinds, which is the meaning of auto.
 func AllKinds() ResourceKinds {
-	return ResourceKinds{CPU: true, GPU: true}
+	return ResourceKinds{CPU: true, Network: true, GPU: true}
 }
 
 // kindNames are the names of the kinds, in the order of [ResourceKinds.fields].
-var kindNames = []string{"cpu", "gpu"}
+var kindNames = []string{"cpu", "network", "gpu"}
 
-func (k *ResourceKinds) fields() []*bool { return []*bool{&k.CPU, &k.GPU} }
+func (k *ResourceKinds) fields() []*bool { return []*bool{&k.CPU, &k.Network, &k.GPU} }
 
-// removedKinds have what replaces kinds of the release before.
-var removedKinds = map[string]string{
-	"memory":  "the kernel allocates it near the CPUs of a rank, and numactl --membind forbids other nodes",
-	"network": "NCCL and UCX select the cards themselves, and BRINGUPD_GPU_NICS has those near each GPU",
-}
-
-// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu and gpu.
+// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, network and gpu.
 func ParseKinds(text string) (ResourceKinds, error) {
 	switch text {
 	case "auto":
@@ -40,11 +35,12 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	k := ResourceKinds{IsStrict: true}
 	for word := range strings.SplitSeq(text, ",") {
 		kind := slices.Index(kindNames, strings.TrimSpace(word))
-		switch replacement := removedKinds[strings.TrimSpace(word)]; {
-		case replacement != "":
-			return ResourceKinds{}, fmt.Errorf("%s is not bound any more: leave it out; %s", word, replacement)
+		switch {
+		case strings.TrimSpace(word) == "memory": // until the next release
+			return ResourceKinds{}, errors.New("memory is not bound any more: the kernel allocates it near the " +
+				"CPUs of a rank; leave it out, or run numactl --membind in the command")
 		case kind < 0:
-			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,gpu: %q is not valid", word)
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,network,gpu: %q is not valid", word)
 		}
 		*k.fields()[kind] = true
 	}

@@ -12,8 +12,9 @@ type Node struct {
 	Cores []Core     `json:"cores"` // sorted by package, NUMA node and number
 	NUMA  []NUMANode `json:"numa"`
 	// CPUs are those that this process may use, according to its cpuset and its CPU affinity.
-	CPUs IDSet `json:"allowed_cpus"`
-	GPUs []GPU `json:"gpus"` // GPUs of the job, in the job's order
+	CPUs IDSet            `json:"allowed_cpus"`
+	GPUs []GPU            `json:"gpus"` // GPUs of the job, in the job's order
+	NICs []gpu.RDMADevice `json:"nics"`
 }
 
 // Core is a physical core.
