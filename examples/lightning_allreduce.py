@@ -1,6 +1,6 @@
 """A world of Lightning: computes the sum of the ranks' numbers on every rank.
 
-srun --ntasks-per-node=1 bringupd --ranks-per-node=gpu --bind=cpu,network -- python examples/lightning_allreduce.py
+srun --ntasks-per-node=1 bringupd --ranks-per-node=gpu --bind=cpu,memory,network -- python examples/lightning_allreduce.py
 """
 
 import os

@@ -107,7 +107,7 @@ func TestRankIsBound(t *testing.T) {
 	withGPU.GPUs = []string{[]string{"4", "5"}[last%2]}
 	first := affinity.Affinity{CPUs: node.CPUs[:1]}
 	kept := affinity.Affinity{CPUs: first.CPUs, Note: "CPUs are those that srun bound it to"}
-	const strict = "--bind=cpu,network,gpu"
+	const strict = "--bind=cpu,memory,network,gpu"
 	for _, tc := range []struct {
 		name string
 		from affinity.Affinity // set by the launcher
@@ -151,7 +151,7 @@ func startedOn(t *testing.T, place affinity.Affinity, command *exec.Cmd) (out st
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		restore, failed := place.BindThread()
+		restore, _, failed := place.BindThread()
 		if failed != nil {
 			t.Errorf("it can't be bound: %v", failed)
 			return

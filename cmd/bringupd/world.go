@@ -143,7 +143,7 @@ func ranksPerNodeSetting(to *string, usage string) *config.Setting {
 // bindSetting accepts the resources to which ranks are bound.
 func bindSetting(to *affinity.ResourceKinds, usage string) *config.Setting {
 	s := config.NewValue("bind", "KINDS", to, affinity.ParseKinds, config.ShowText,
-		usage+": auto (all that apply), none, or a list of cpu,network,gpu, without which a rank fails (75)")
-	s.AcceptedWords = []string{"auto", "none", "cpu", "network", "gpu"}
+		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank fails (75)")
+	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s
 }

@@ -19,7 +19,7 @@ func BindSelf(rank launcher.StartedRank, gpus gpu.Topology,
 	found, err := affinity.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
 		place, differences = task.TaskAffinity(found, kinds)
-		restore, err = place.BindThread()
+		restore, _, err = place.BindThread()
 	}
 	if err != nil {
 		return place, nil, nil, &launcher.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank,

@@ -60,7 +60,8 @@ func (l Layout) FormatText() string {
 	}
 	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"),
 		count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
-	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s)\n", l.CPUs, count(l.CountSlots(affinity.PerCore), "core"))
+	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs,
+		count(l.CountSlots(affinity.PerCore), "core"), l.Mems)
 	// Nodes without CPUs are mostly the memory of GPUs.
 	for _, node := range l.NUMA {
 		if len(node.CPUs) > 0 {

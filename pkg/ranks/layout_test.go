@@ -11,7 +11,7 @@ import (
 // twoGPUs returns a node with some of every kind of device.
 func twoGPUs() affinity.Node {
 	n := affinity.Node{
-		CPUs: affinity.IDSet{0, 1, 2, 3},
+		CPUs: affinity.IDSet{0, 1, 2, 3}, Mems: affinity.IDSet{0, 1},
 		NUMA: []affinity.NUMANode{{Number: 0, CPUs: affinity.IDSet{0, 1}},
 			{Number: 1, CPUs: affinity.IDSet{2, 3}}, {Number: 2}},
 		GPUs: []affinity.GPU{
@@ -34,7 +34,7 @@ func TestLayout(t *testing.T) {
 	}
 	l.Host = "n7"
 	const want = `n7: 2 packages, 3 NUMA nodes, 4 cores, 4 CPUs
-  allowed here: CPUs 0-3 (4 cores)
+  allowed here: CPUs 0-3 (4 cores), memory nodes 0-1
   NUMA 0: CPUs 0-1
   NUMA 1: CPUs 2-3
   GPU 0: 0000:1b:00.0 GPU-a, NUMA 0, near CPUs 0-1, mlx5_0:1
@@ -42,8 +42,8 @@ func TestLayout(t *testing.T) {
   mlx5_0: 0000:1c:00.0, NUMA 0, ports with a link: 1-2
   mlx5_1: 0000:9c:00.0, NUMA 1, no link
 2 ranks (--ranks-per-node=gpu --bind=auto):
-  0    CPUs 0-1, GPU 0, mlx5_0:1
-  1    CPUs 2-3, GPU 1
+  0    CPUs 0-1, memory 0, GPU 0, mlx5_0:1
+  1    CPUs 2-3, memory 1, GPU 1
 `
 	if got := l.FormatText(); got != want {
 		t.Errorf("it is\n%s", got)

@@ -63,10 +63,11 @@ func affinityVariables(base []string, place affinity.Affinity, own map[string]st
 // forks the rank, so that the rank inherits the binding. It logs what could not be bound.
 func (c *LocalRanks) bindBeforeStart(place affinity.Affinity) func() (undo func(), err error) {
 	return func() (undo func(), err error) {
-		restore, err := place.BindThread()
+		restore, note, err := place.BindThread()
 		if err != nil {
 			return nil, err
 		}
+		c.logOnce(note)
 		c.logOnce(place.Note)
 		return func() {
 			if err := restore(); err != nil {

@@ -136,7 +136,7 @@ func TestComingFrom(t *testing.T) {
 		want                   []string
 	}{
 		{"from-torchrun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 " +
-			"--bind=cpu,network -- python train.py --epochs=3",
+			"--bind=cpu,memory,network -- python train.py --epochs=3",
 			"torch_allreduce.py", sums},
 		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 " +
 			"--env=OMP_NUM_THREADS=1 -- ./app input.nml",

@@ -209,7 +209,7 @@ func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), 
 		variables[name] = value
 	}
 	return func() (func(), error) {
-		restore, err := bound.BindThread()
+		restore, _, err := bound.BindThread()
 		return func() { _ = restore() }, err
 	}, variables
 }

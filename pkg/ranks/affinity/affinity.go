@@ -1,4 +1,4 @@
-// Package affinity discovers the CPUs, GPUs and network cards of a node that this process may use,
+// Package affinity discovers the CPUs, memory, GPUs and network cards of a node that this process may use,
 // divides them among the ranks of the node, and binds a thread to such a part, which all its child
 // processes inherit. It also verifies the binding of a process. It does not know how ranks are
 // numbered in a world.
@@ -15,6 +15,7 @@ import (
 // Affinity is the binding of one rank. Resources that are empty are not bound.
 type Affinity struct {
 	CPUs IDSet `json:"cpus,omitempty"`
+	Mems IDSet `json:"mems,omitempty"` // NUMA nodes of its memory
 	// GPUs are named as in the variable of their vendor, such as CUDA_VISIBLE_DEVICES for NVIDIA.
 	GPUs   []string   `json:"gpus,omitempty"`
 	Vendor gpu.Vendor `json:"gpu_vendor,omitempty"` // empty for NVIDIA
@@ -62,7 +63,7 @@ func (p Affinity) Environ(has func(name string) bool) []string {
 	return env
 }
 
-// String returns the binding as text for users, such as CPUs 0-3,8, GPU 1, mlx5_0:1.
+// String returns the binding as text for users, such as CPUs 0-3,8, memory 0, GPU 1, mlx5_0:1.
 func (p Affinity) String() string {
 	var parts []string
 	add := func(what, value string) {
@@ -71,6 +72,7 @@ func (p Affinity) String() string {
 		}
 	}
 	add("CPUs", p.CPUs.String())
+	add("memory", p.Mems.String())
 	add("GPU", strings.Join(p.GPUs, ","))
 	add("", strings.Join(p.NICs, ","))
 	if len(parts) == 0 {

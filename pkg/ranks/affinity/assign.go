@@ -12,7 +12,7 @@ import (
 // If the number of GPUs is a multiple of the number of ranks, each rank gets an equal part of the
 // GPUs; otherwise each gets one GPU, which several ranks share if there are more ranks than GPUs.
 // Ranks with GPUs near the same CPUs share these CPUs evenly, in whole cores. Without GPUs, all
-// ranks share all CPUs evenly. Network cards follow. Note is set if CPUs could not be
+// ranks share all CPUs evenly. Memory and network cards follow. Note is set if CPUs could not be
 // bound as k requests.
 func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 	if ranks <= 0 {
@@ -35,7 +35,7 @@ func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 }
 
 // BindGPUs returns the binding of a process to GPUs of the node, by their index in GPUs, and to the
-// CPUs and network cards near them. The CPUs may be shared with other processes.
+// CPUs, memory and network cards near them. The CPUs may be shared with other processes.
 func (n Node) BindGPUs(indices []int, k ResourceKinds) Affinity {
 	var gpus []GPU
 	for _, index := range indices {
@@ -53,6 +53,9 @@ func (n Node) BindGPUs(indices []int, k ResourceKinds) Affinity {
 func (n Node) affinityFor(gpus []GPU, cores []Core, k ResourceKinds) (p Affinity) {
 	if k.CPU {
 		p.CPUs = cpusOfCores(cores)
+	}
+	if k.Memory {
+		p.Mems = n.memoryNodesOf(cores)
 	}
 	if k.Network {
 		p.NICs = n.nearestPorts(gpus, cores)
@@ -166,6 +169,19 @@ func splitCores(cores []Core, ranks int) [][]Core {
 		parts[i] = cores[i*len(cores)/ranks : (i+1)*len(cores)/ranks]
 	}
 	return parts
+}
+
+// memoryNodesOf returns the memory nodes of the cores. It returns nil if these are all memory nodes,
+// because a policy that forbids nothing would only keep the kernel from moving pages to the nodes
+// that use them.
+func (n Node) memoryNodesOf(cores []Core) (mems IDSet) {
+	for _, c := range cores {
+		mems = mems.union(n.Mems.intersect(IDSet{c.NUMA}))
+	}
+	if slices.Equal(mems, n.Mems) {
+		return nil
+	}
+	return mems
 }
 
 // nearestPorts returns the ports that are nearest to the GPUs or, without GPUs, the ports on the

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-var all = ResourceKinds{CPU: true, GPU: true}
+var all = ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
 
 func words(places []Affinity) (lines []string) {
 	for _, p := range places {
@@ -33,31 +33,42 @@ func TestAssign(t *testing.T) {
 		want  []string
 	}{
 		{"dgx-a100", 8, "auto", []string{
-			"CPUs 48-55,176-183, GPU 0", "CPUs 56-63,184-191, GPU 1",
-			"CPUs 16-23,144-151, GPU 2", "CPUs 24-31,152-159, GPU 3",
-			"CPUs 112-119,240-247, GPU 4", "CPUs 120-127,248-255, GPU 5",
-			"CPUs 80-87,208-215, GPU 6", "CPUs 88-95,216-223, GPU 7"}},
+			"CPUs 48-55,176-183, memory 3, GPU 0, mlx5_0:1,mlx5_1:1",
+			"CPUs 56-63,184-191, memory 3, GPU 1, mlx5_0:1,mlx5_1:1",
+			"CPUs 16-23,144-151, memory 1, GPU 2, mlx5_2:1,mlx5_3:1",
+			"CPUs 24-31,152-159, memory 1, GPU 3, mlx5_2:1,mlx5_3:1",
+			"CPUs 112-119,240-247, memory 7, GPU 4, mlx5_6:1,mlx5_7:1",
+			"CPUs 120-127,248-255, memory 7, GPU 5, mlx5_6:1,mlx5_7:1",
+			"CPUs 80-87,208-215, memory 5, GPU 6, mlx5_8:1,mlx5_9:1",
+			"CPUs 88-95,216-223, memory 5, GPU 7, mlx5_8:1,mlx5_9:1"}},
 		{"dgx-a100", 4, "cpu,gpu", []string{"CPUs 48-63,176-191, GPU 0,1",
 			"CPUs 16-31,144-159, GPU 2,3", "CPUs 112-127,240-255, GPU 4,5", "CPUs 80-95,208-223, GPU 6,7"}},
-		{"dgx-h100", 2, "auto", []string{"CPUs 0-55,112-167, GPU 0,1,2,3", "CPUs 56-111,168-223, GPU 4,5,6,7"}},
+		{"dgx-h100", 2, "auto", []string{
+			"CPUs 0-55,112-167, memory 0, GPU 0,1,2,3, mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1",
+			"CPUs 56-111,168-223, memory 1, GPU 4,5,6,7, mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
 		{"dgx-h100", 3, "auto", []string{ // they do not divide the GPUs evenly: one each
-			"CPUs 0-17,112-129, GPU 0", "CPUs 18-36,130-148, GPU 1", "CPUs 37-55,149-167, GPU 2"}},
-		{"dgx-h100", 1, "auto", []string{ // all GPUs
-			"CPUs 0-223, GPU 0,1,2,3,4,5,6,7"}},
-		{"gb200", 4, "auto", []string{
-			"CPUs 0-35, GPU 0", "CPUs 36-71, GPU 1",
-			"CPUs 72-107, GPU 2", "CPUs 108-143, GPU 3"}},
+			"CPUs 0-17,112-129, memory 0, GPU 0, mlx5_0:1",
+			"CPUs 18-36,130-148, memory 0, GPU 1, mlx5_3:1", "CPUs 37-55,149-167, memory 0, GPU 2, mlx5_4:1"}},
+		{"dgx-h100", 1, "auto", []string{ // all GPUs, and the network cards that are near one
+			"CPUs 0-223, GPU 0,1,2,3,4,5,6,7, " +
+				"mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
+		{"gb200", 4, "auto", []string{ // and not the GPUs' own memory
+			"CPUs 0-35, memory 0, GPU 0, mlx5_0:1,mlx5_1:1", "CPUs 36-71, memory 0, GPU 1, mlx5_0:1,mlx5_1:1",
+			"CPUs 72-107, memory 1, GPU 2, mlx5_2:1,mlx5_3:1", "CPUs 108-143, memory 1, GPU 3, mlx5_2:1,mlx5_3:1"}},
+		{"gb200", 1, "memory", []string{"not bound"}},
 		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs do not belong to the job
 			"CPUs 4-6,36-38, GPU 1", "CPUs 7-10,39-41, GPU 2"}},
 		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; ranks are not bound to CPUs: " +
 			"this node has 8 ranks, but only 7 usable cores",
 			"GPU 2; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores"}, 4)},
 		{"numa-unknown", 4, "auto", []string{ // too few are left for those that are near all
-			"CPUs 0-3, GPU 0; " + noteNotNear, "CPUs 4-7, GPU 1; " + noteNotNear,
-			"CPUs 8-11, GPU 2; " + noteNotNear, "CPUs 12-15, GPU 3; " + noteNotNear}},
+			"CPUs 0-3, memory 0, GPU 0; " + noteNotNear, "CPUs 4-7, memory 0, GPU 1; " + noteNotNear,
+			"CPUs 8-11, memory 1, GPU 2; " + noteNotNear, "CPUs 12-15, memory 1, GPU 3; " + noteNotNear}},
 		{"numa-unknown", 2, "cpu", []string{"CPUs 0-7", "CPUs 8-15"}},
 		{"mig", 3, "auto", []string{
-			"CPUs 0-7,16-23, GPU MIG-1111-1", "CPUs 8-11,24-27, GPU MIG-2222-0", "CPUs 12-15,28-31, GPU MIG-2222-1"}},
+			"CPUs 0-7,16-23, memory 0, GPU MIG-1111-1", "CPUs 8-11,24-27, memory 1, GPU MIG-2222-0",
+			"CPUs 12-15,28-31, memory 1, GPU MIG-2222-1"}},
+		{"two-sockets", 2, "memory,network", []string{"memory 0, mlx5_0:1", "memory 1, mlx5_1:1"}},
 		{"this-machine", 2, "auto", []string{"CPUs 0", "CPUs 1"}},
 		{"this-machine", 3, "none", []string{"not bound", "not bound", "not bound"}},
 		{"this-machine", 0, "auto", nil},
@@ -121,7 +132,7 @@ func TestAssignOthers(t *testing.T) {
 		f := load(t, "dgx-h100")
 		f.root, f.env = tc.node.Tree(t), map[string]string{}
 		f.write(path.Join(cpuDir, "online"), "0-63")
-		f.write(statusFile, "Cpus_allowed_list:\t0-63")
+		f.write(statusFile, "Cpus_allowed_list:\t0-63\nMems_allowed_list:\t0-1")
 		f.facts = gpu.NonNVIDIAFacts(f.root)
 		places := f.discovered().AssignRanks(tc.ranks, all)
 		for i, place := range []Affinity{places[0], places[tc.ranks-1]} {

@@ -21,8 +21,8 @@ const (
 )
 
 // DiscoverNode returns the hardware of this node. root is "/" or a substitute for tests: sys is
-// read below it, and proc/thread-self/status, which contains the CPUs that the calling thread may
-// use. gpus are the GPUs of the node, from gpu.BuildTopology. lookup reads the
+// read below it, and proc/thread-self/status, which contains the CPUs and memory nodes that the
+// calling thread may use. gpus are the GPUs of the node, from gpu.BuildTopology. lookup reads the
 // environment, in which CUDA_VISIBLE_DEVICES or another vendor's variable names the GPUs of the
 // job; the environment must be that before the variable is narrowed for a rank.
 //
@@ -36,13 +36,18 @@ func DiscoverNode(root string, gpus gpu.Topology, lookup func(name string) (valu
 	if n.Cores, err = sys.readCores(n.NUMA); err != nil {
 		return Node{}, fmt.Errorf("cannot read the CPU topology of this node: %w", err)
 	}
-	if n.CPUs, err = sys.readAllowed(); err != nil {
-		return Node{}, fmt.Errorf("cannot read the CPUs that this process may use: %w", err)
+	if n.CPUs, n.Mems, err = sys.readAllowed(); err != nil {
+		return Node{}, fmt.Errorf("cannot read the CPUs and memory that this process may use: %w", err)
 	}
 	// CPUs that are offline may be in the list of allowed CPUs.
 	if n.CPUs = n.CPUs.intersect(cpusOfCores(n.Cores)); len(n.CPUs) == 0 {
 		return Node{}, fmt.Errorf("cannot find usable CPUs: none of the CPUs listed in /%s is online", statusFile)
 	}
+	n.Mems = slices.DeleteFunc(n.Mems, func(number int) bool {
+		return !slices.ContainsFunc(n.NUMA, func(node NUMANode) bool {
+			return node.Number == number && len(node.CPUs) > 0
+		})
+	})
 	units, err := gpus.VisibleUnits(lookup)
 	if err != nil {
 		return Node{}, err
@@ -142,17 +147,23 @@ func (s sysReader) readNUMANodes() (nodes []NUMANode) {
 	return nodes
 }
 
-func (s sysReader) readAllowed() (IDSet, error) {
+func (s sysReader) readAllowed() (cpus, mems IDSet, err error) {
 	text, err := fs.ReadFile(s.FS, statusFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if cpus, is := strings.CutPrefix(line, "Cpus_allowed_list:"); is {
-			return ParseIDSet(cpus)
+		switch name, list, _ := strings.Cut(line, ":"); name {
+		case "Cpus_allowed_list":
+			cpus, err = ParseIDSet(list)
+		case "Mems_allowed_list":
+			mems, err = ParseIDSet(list)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil, nil
+	return cpus, mems, nil
 }
 
 func (s sysReader) readSet(name string) (IDSet, error) {

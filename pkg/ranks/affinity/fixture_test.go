@@ -102,7 +102,7 @@ func (f *fixture) take(what string, args []string) {
 		f.write(path.Join(nodeDir, "node"+args[0], "cpulist"), f.list(args[1]).String())
 		f.online = f.online.union(f.list(args[0]))
 	case "allowed":
-		f.write(statusFile, "Name:\tx\nCpus_allowed_list:\t"+args[0])
+		f.write(statusFile, "Name:\tx\nCpus_allowed_list:\t"+args[0]+"\nMems_allowed_list:\t"+args[1])
 	case "gpu":
 		f.gpu(args[0], args[1], strings.Replace(args[2], "none", "", 1), args[3], args[4:])
 	case "nic":

@@ -1,7 +1,6 @@
 package affinity
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,22 +8,23 @@ import (
 
 // ResourceKinds are the kinds of resources to which ranks are bound.
 type ResourceKinds struct {
-	CPU, Network, GPU bool
+	CPU, Memory, Network, GPU bool
 	// IsStrict is set if the user has listed the kinds: a rank that cannot be bound to them fails.
 	IsStrict bool
 }
 
 // AllKinds returns all kinds, which is the meaning of auto.
 func AllKinds() ResourceKinds {
-	return ResourceKinds{CPU: true, Network: true, GPU: true}
+	return ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
 }
 
 // kindNames are the names of the kinds, in the order of [ResourceKinds.fields].
-var kindNames = []string{"cpu", "network", "gpu"}
+var kindNames = []string{"cpu", "memory", "network", "gpu"}
 
-func (k *ResourceKinds) fields() []*bool { return []*bool{&k.CPU, &k.Network, &k.GPU} }
+func (k *ResourceKinds) fields() []*bool { return []*bool{&k.CPU, &k.Memory, &k.Network, &k.GPU} }
 
-// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, network and gpu.
+// ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, memory, network and
+// gpu.
 func ParseKinds(text string) (ResourceKinds, error) {
 	switch text {
 	case "auto":
@@ -35,12 +35,9 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	k := ResourceKinds{IsStrict: true}
 	for word := range strings.SplitSeq(text, ",") {
 		kind := slices.Index(kindNames, strings.TrimSpace(word))
-		switch {
-		case strings.TrimSpace(word) == "memory": // until the next release
-			return ResourceKinds{}, errors.New("memory is not bound any more: the kernel allocates it near the " +
-				"CPUs of a rank; leave it out, or run numactl --membind in the command")
-		case kind < 0:
-			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,network,gpu: %q is not valid", word)
+		if kind < 0 {
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of %s: %q is not valid",
+				strings.Join(kindNames, ","), word)
 		}
 		*k.fields()[kind] = true
 	}

@@ -11,8 +11,10 @@ import (
 type Node struct {
 	Cores []Core     `json:"cores"` // sorted by package, NUMA node and number
 	NUMA  []NUMANode `json:"numa"`
-	// CPUs are those that this process may use, according to its cpuset and its CPU affinity.
+	// CPUs are those that this process may use, according to its cpuset and its CPU affinity. Mems are
+	// the NUMA nodes with CPUs whose memory it may use; that of GPUs is managed by CUDA.
 	CPUs IDSet            `json:"allowed_cpus"`
+	Mems IDSet            `json:"allowed_memory"`
 	GPUs []GPU            `json:"gpus"` // GPUs of the job, in the job's order
 	NICs []gpu.RDMADevice `json:"nics"`
 }
@@ -42,6 +44,8 @@ type GPU struct {
 	// allowed CPUs that are near the GPU; if there are none, all allowed CPUs
 	CPUs  IDSet `json:"cpus"`
 	IsFar bool  `json:"far,omitzero"` // no allowed CPU is near, or the location is unknown
+	// NICs are the nearest RDMA devices, named as in [Affinity.NICs].
+	NICs []string `json:"nics"`
 }
 
 // SlotUnit is the kind of resource for which each rank is started.

@@ -30,19 +30,21 @@ func TestTaskPlace(t *testing.T) {
 		want  string // the place as text, and its note
 		far   string
 	}{
-		{"its share, as by Assign", of(5), "0-223", "", all, "CPUs 70-83,182-195, GPU 5", ""},
+		{"its share, as by Assign", of(5), "0-223", "", all, "CPUs 70-83,182-195, memory 1, GPU 5, mlx5_9:1", ""},
 		{"by where the launcher has bound it", of(5), onSocket1, "", all,
-			"CPUs 56-69,168-181, GPU 5; CPUs are those that srun bound it to", ""},
+			"CPUs 56-69,168-181, memory 1, GPU 5, mlx5_9:1; CPUs are those that srun bound it to", ""},
 		{"far from its GPU", of(5), onSocket0, "", all,
-			"CPUs 0-13,112-125, GPU 5; CPUs are those that srun bound it to",
+			"CPUs 0-13,112-125, memory 0, GPU 5, mlx5_9:1; CPUs are those that srun bound it to",
 			"srun bound it to CPUs 0-13,112-125, but its GPU 5 is near CPUs 56-111,168-223"},
 		{"far, which nobody wants to know", of(5), onSocket0, "", ResourceKinds{GPU: true}, "GPU 5", ""},
 		{"bound, and GPUs of its own", ownGPUs, onSocket1, "4,5", all,
-			"CPUs 56-69,168-181, GPU 4,5; CPUs are those that srun bound it to", ""},
+			"CPUs 56-69,168-181, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; CPUs are those that srun bound it to", ""},
 		{"GPUs of its own", ownGPUs, "0-223", "4,5", all,
-			"CPUs 56-111,168-223, GPU 4,5; CPUs are shared with other ranks near the same GPUs: " +
+			"CPUs 56-111,168-223, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; CPUs are shared with " +
+				"other ranks near the same GPUs: " +
 				"srun shows each rank only its own GPUs", ""},
-		{"no GPUs of its own", ownGPUs, "0-223", "NoDevFiles", all, "CPUs 70-83,182-195", ""},
+		{"no GPUs of its own", ownGPUs, "0-223", "NoDevFiles", all,
+			"CPUs 70-83,182-195, memory 1, mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1", ""},
 		{"all that the job has, where that is no cpuset",
 			LaunchedTask{Launcher: "srun", Local: 1, LocalCount: 2, NodeCPUs: 28}, onSocket1, "",
 			ResourceKinds{CPU: true}, "CPUs 63-69,175-181", ""},
@@ -51,7 +53,8 @@ func TestTaskPlace(t *testing.T) {
 				"how many ranks run on it",
 			"ranks share all CPUs and devices of the node: flux run does not report how many ranks run on it"},
 		{"the same, bound", lost, onSocket1, "", all,
-			"CPUs 56-69,168-181; CPUs are those that flux run bound it to", ""},
+			"CPUs 56-69,168-181, memory 1, mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1; " +
+				"CPUs are those that flux run bound it to", ""},
 		{"the same, with GPUs of its own", lostOwn, "0-223", "7", ResourceKinds{CPU: true, GPU: true},
 			"CPUs 56-111,168-223, GPU 7; CPUs are shared with other ranks near the same GPUs: " +
 				"flux run shows each rank only its own GPUs", ""},
@@ -106,7 +109,7 @@ func TestFindBehindABinding(t *testing.T) {
 			return
 		}
 		first := Affinity{CPUs: free.BoundCPUs[:1]}
-		restore, err := first.BindThread()
+		restore, _, err := first.BindThread()
 		if err != nil {
 			t.Error(err)
 			return

@@ -4,17 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// BindThread binds the calling thread, which must be locked to its goroutine, to the CPUs of p.
-// Child processes of the thread inherit that. restore undoes the binding; if it fails, nothing else
-// may run on the thread. After an error nothing is bound. The kernel ignores CPUs that are not in
-// the cpuset, and binds to the rest. Therefore the result is verified.
-func (p Affinity) BindThread() (restore func() error, err error) {
+// BindThread binds the calling thread, which must be locked to its goroutine, to the CPUs and the
+// memory nodes of p. Child processes of the thread inherit that. restore undoes the binding; if it
+// fails, nothing else may run on the thread. After an error nothing is bound. note says why memory is
+// not bound, which is no error.
+func (p Affinity) BindThread() (restore func() error, note string, err error) {
+	undoCPUs, err := p.bindCPUs()
+	if err != nil {
+		return nil, "", err
+	}
+	undoMemory, note := p.bindMemory()
+	return func() error { return errors.Join(undoMemory(), undoCPUs()) }, note, nil
+}
+
+func noRestore() error { return nil }
+
+// bindMemory sets the memory policy of the calling thread. A policy that the launcher has set stays.
+// Most containers permit none (EPERM), some kernels have none (ENOSYS), and a cpuset may have become
+// smaller (EINVAL).
+func (p Affinity) bindMemory() (undo func() error, note string) {
+	if len(p.Mems) == 0 {
+		return noRestore, ""
+	}
+	var mode int32
+	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0)
+	if errno == 0 && mode != unix.MPOL_DEFAULT {
+		return noRestore, ""
+	}
+	var nodes unix.CPUSet
+	for _, node := range p.Mems {
+		nodes.Set(node)
+	}
+	if err := unix.SetMemPolicy(unix.MPOL_BIND, &nodes); err != nil {
+		return noRestore, fmt.Sprintf("memory is not bound to NUMA nodes %v: set_mempolicy: %v", p.Mems, err)
+	}
+	return func() error { return unix.SetMemPolicy(unix.MPOL_DEFAULT, nil) }, ""
+}
+
+// bindCPUs binds the calling thread to the CPUs of p. The kernel ignores CPUs that are not in the
+// cpuset, and binds to the rest. Therefore the result is verified.
+func (p Affinity) bindCPUs() (restore func() error, err error) {
 	if len(p.CPUs) == 0 {
-		return func() error { return nil }, nil
+		return noRestore, nil
 	}
 	before, err := threadAffinity(0)
 	if err != nil {

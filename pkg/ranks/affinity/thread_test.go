@@ -25,7 +25,9 @@ func helper() bool {
 	err := json.Unmarshal([]byte(os.Getenv(EnvVariable)), &p)
 	difference, unread := p.CompareProcess(os.Getpid())
 	cpus, _ := threadAffinity(os.Getpid())
-	fmt.Printf("cpus %v, difference %q, %v, %v", cpus, difference, unread, err)
+	maps, _ := os.ReadFile("/proc/self/numa_maps") // of each mapping: its address and its policy
+	words := strings.Fields(string(maps) + " - -")
+	fmt.Printf("cpus %v, memory %s, difference %q, %v, %v", cpus, words[1], difference, unread, err)
 	return true
 }
 
@@ -66,21 +68,28 @@ func TestPrepareIsInherited(t *testing.T) {
 			t.Errorf("this machine has CPUs %v, %v: it takes two", before, err)
 			return
 		}
-		p := Affinity{CPUs: before[len(before)-1:]}
-		restore, err := p.BindThread()
+		p := Affinity{CPUs: before[len(before)-1:], Mems: IDSet{0}}
+		restore, note, err := p.BindThread()
 		if err != nil {
 			t.Errorf("it is not bound: %v", err)
 			return
 		}
-		if got, want := born(t, p), fmt.Sprintf(`cpus %v, difference "", <nil>, <nil>`, p.CPUs); got != want {
+		bound, free := "bind:0", "default"
+		if note != "" { // the tests may run in a container
+			t.Log(note)
+			words := strings.Fields(born(t, p))
+			bound = strings.TrimSuffix(words[slices.Index(words, "memory")+1], ",")
+			free = bound
+		}
+		if got, want := born(t, p), fmt.Sprintf(`cpus %v, memory %s, difference "", <nil>, <nil>`, p.CPUs, bound); got != want {
 			t.Errorf("the child says %s, not %s", got, want)
 		}
 		if err := restore(); err != nil {
 			t.Error(err)
 		}
 		// After the restore, the affinity of the child differs from p.
-		want := fmt.Sprintf(`cpus %v, difference "it may also run on CPUs %v; its own CPUs are %v", <nil>, <nil>`,
-			before, before[:len(before)-1], p.CPUs)
+		want := fmt.Sprintf(`cpus %v, memory %s, difference "it may also run on CPUs %v; its own CPUs are %v", <nil>, <nil>`,
+			before, free, before[:len(before)-1], p.CPUs)
 		if got := born(t, p); got != want {
 			t.Errorf("the child says %s, not %s", got, want)
 		}
@@ -103,7 +112,7 @@ func TestPrepareFails(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			locked(func() {
 				before, _ := threadAffinity(0)
-				restore, err := Affinity{CPUs: tc.cpus(before)}.BindThread()
+				restore, _, err := Affinity{CPUs: tc.cpus(before)}.BindThread()
 				switch {
 				case tc.says == "" && (err != nil || restore() != nil):
 					t.Error(err)
