@@ -357,7 +357,8 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 		CountSteps: func() int64 { return n.steps.CountChanges(signal.NoInstance, 0) },
 		OnChange: func(bool) {
 			changes++
-			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, signal.NoInstance, 0, changes)))
+			name := signal.IdleName(n.id.NodeIndex, n.id.Size, signal.NoInstance, 0, changes)
+			n.LogWriteError(n.MarkName(signal.NodesDir, name))
 		},
 	}
 }

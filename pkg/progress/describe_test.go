@@ -18,7 +18,7 @@ func TestDescribe(t *testing.T) {
 		want string
 		p    record.Progress
 	}{
-		{"step 1, goodput 0% of 1m30s", record.Progress{Step: 1, MaxStep: 1, Elapsed: 90 * time.Second}},
+		{"step 1000000000, goodput 0% of 1m30s", record.Progress{Step: 1e9, Elapsed: 90 * time.Second}},
 		{"step 1200, 3.21 steps/s, goodput 91% of 2h",
 			record.Progress{Step: 1200, MaxStep: 1200, Rate: 3.21, Goodput: 0.919, Elapsed: 2 * hour}},
 		{"step 12, 10 s/step, goodput 100% of 2m",
@@ -28,7 +28,7 @@ func TestDescribe(t *testing.T) {
 			record.Progress{Step: 100, MaxStep: 150, Elapsed: hour, Goodput: 0.5,
 				Lost: []record.LostSteps{{Steps: 60}}}},
 		{"step 100, goodput 0% of 1h, 61.5 steps repeated after 2 restarts",
-			record.Progress{Step: 100, Elapsed: hour, Lost: []record.LostSteps{{Steps: 60}, {Steps: 1.5}}}},
+			record.Progress{Step: 100, Elapsed: hour, Lost: []record.LostSteps{{Steps: 60}, {Steps: 1.5004}}}},
 		{behind + "rank 0 (node 1): step 80.5, the median is 100",
 			record.Progress{Step: 100, Elapsed: hour, Slowest: slow(0, "", 80.5)}},
 		{behind + "rank 5 of trainer.0 (node 1): step 80, the median is 100",

@@ -109,11 +109,3 @@ func TestLastStep(t *testing.T) {
 		}
 	}
 }
-
-func TestFormatStep(t *testing.T) {
-	for step, want := range map[float64]string{0: "0", 1200: "1200", 0.0617: "0.062", 1.5: "1.5", 1e9: "1000000000"} {
-		if got := FormatStep(step); got != want {
-			t.Errorf("%v is %q", step, got)
-		}
-	}
-}
