@@ -30,7 +30,8 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "all", "cpu,", "cpu,none", "CPU"} {
-		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), "a list of cpu,memory,network,gpu") {
+		_, err := ParseKinds(text)
+		if err == nil || !strings.Contains(err.Error(), "a list of cpu,memory,network,gpu") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -81,15 +81,16 @@ func TestPrepareIsInherited(t *testing.T) {
 			bound = strings.TrimSuffix(words[slices.Index(words, "memory")+1], ",")
 			free = bound
 		}
-		if got, want := born(t, p), fmt.Sprintf(`cpus %v, memory %s, difference "", <nil>, <nil>`, p.CPUs, bound); got != want {
+		want := fmt.Sprintf(`cpus %v, memory %s, difference "", <nil>, <nil>`, p.CPUs, bound)
+		if got := born(t, p); got != want {
 			t.Errorf("the child says %s, not %s", got, want)
 		}
 		if err := restore(); err != nil {
 			t.Error(err)
 		}
 		// After the restore, the affinity of the child differs from p.
-		want := fmt.Sprintf(`cpus %v, memory %s, difference "it may also run on CPUs %v; its own CPUs are %v", <nil>, <nil>`,
-			before, free, before[:len(before)-1], p.CPUs)
+		want = fmt.Sprintf(`cpus %v, memory %s, difference "it may also run on CPUs %v; `+
+			`its own CPUs are %v", <nil>, <nil>`, before, free, before[:len(before)-1], p.CPUs)
 		if got := born(t, p); got != want {
 			t.Errorf("the child says %s, not %s", got, want)
 		}
