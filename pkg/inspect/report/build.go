@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -65,13 +64,9 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
-	logs, dumps := ReadLogs(ctx, run)
-	v := NewView(run, logs, touched)
-	if dumps > 0 {
-		note := fmt.Sprintf("torch's flight recorder left %d dumps, which this command compares: "+
-			"torchfrtrace --prefix %s %s",
-			dumps, signal.FlightRecorderPrefix, textutil.QuoteShellWord(filepath.Join(path, signal.LogsDir)))
-		v.Banner.Notes = append(v.Banner.Notes, sanitizeText(note, maxSentenceLength))
+	v := NewView(run, ReadLogs(ctx, run), touched)
+	for _, sentence := range DescribeFlightRecorder(ctx, path) {
+		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeText(sentence, maxSentenceLength))
 	}
 	return v, nil
 }

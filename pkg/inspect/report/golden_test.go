@@ -57,7 +57,7 @@ func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 		t.Fatal(err)
 	}
 	run.ReadAt = job.At.Add(later)
-	logs, _ := ReadLogs(context.Background(), run)
+	logs := ReadLogs(context.Background(), run)
 	for i := range run.Problems {
 		run.Problems[i] = strings.ReplaceAll(run.Problems[i], dir, "/logs/"+name)
 	}

@@ -55,8 +55,7 @@ func evilView(t *testing.T) *View {
 	exit := eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: new(2), What: evil}}
 	exit.Child, exit.Reason, exit.Lines = evil, evil, []string{evil}
 	run.Events = []timeline.Event{{Name: eventlog.InstanceExited, Fields: exit}}
-	read, _ := ReadLogs(context.Background(), run)
-	return NewView(run, read, time.Time{})
+	return NewView(run, ReadLogs(context.Background(), run), time.Time{})
 }
 
 func TestEvilLinesAreInert(t *testing.T) {
@@ -124,7 +123,7 @@ func TestPageOfHardlyAnything(t *testing.T) {
 		}}}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			v := NewView(&one.run, nil, time.Time{})
+			v := NewView(&one.run, ReadLogs(context.Background(), &one.run), time.Time{})
 			if page := pageOf(t, v); !strings.Contains(page, "</html>") || v.Banner.Word == "" {
 				t.Errorf("the page is cut off, or says nothing: %q", v.Banner.Word)
 			}

@@ -24,25 +24,22 @@ const (
 )
 
 // ReadLogs reads the ends of the run's most useful logs: those of the driver, the head and the
-// nodes that failed, and of all nodes if there are at most MaxFullRows. dumps is the number of dumps
-// of torch's flight recorder beside them.
-func ReadLogs(ctx context.Context, run *timeline.Run) (logs []LogTail, dumps int) {
+// nodes that failed, and of all nodes if there are at most MaxFullRows.
+func ReadLogs(ctx context.Context, run *timeline.Run) []LogTail {
 	reader, err := signal.OpenReader(ctx, run.Path)
 	if err != nil {
-		return nil, 0
+		return nil
 	}
 	folder, err := reader.ListDir(ctx, signal.LogsDir)
 	if err != nil {
-		return nil, 0
+		return nil
 	}
-	dumps = countMatching(folder.Names, func(name string) bool {
-		return strings.HasPrefix(name, signal.FlightRecorderPrefix)
-	})
+	var logs []LogTail
 	for _, log := range selectLogs(run, folder.Names) {
 		content, err := folder.ReadFile(ctx, log.name, 2*maxTailBytes)
 		logs = append(logs, newLogTail(log, content, err))
 	}
-	return logs, dumps
+	return logs
 }
 
 // logSelection is a log that is shown, with the number of its lines.
