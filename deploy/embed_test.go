@@ -58,7 +58,8 @@ func TestSlurmScripts(t *testing.T) {
 		for _, step := range steps {
 			for _, option := range []string{"--export=", "--kill-on-bad-exit=", "--wait=0"} {
 				has := bytes.Contains(step, []byte(option))
-				if common := regexp.MustCompile(`(?m)^step=\((.*)$`).FindSubmatch(text); bytes.Contains(step, []byte(`"${step[@]}"`)) {
+				common := regexp.MustCompile(`(?m)^step=\((.*)$`).FindSubmatch(text)
+				if bytes.Contains(step, []byte(`"${step[@]}"`)) {
 					has = has || bytes.Contains(common[1], []byte(option))
 				}
 				if !has {

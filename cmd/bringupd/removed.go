@@ -91,7 +91,8 @@ var removals = []removal{
 	{removedFormat, "chrome-trace", "", "the page has the timeline, and --format=json its times"},
 
 	{removedCheck, "monitor.dcgm monitor.gpud net.pairs net.pairs_ib active.gpu_copy active.gpu_peer " +
-		"active.gpu_math host.history host.kernel net.ib_err gpu.clocks gpu.pcie gpu.persistence gpu.ecc_corr gpu.env " +
+		"active.gpu_math host.history host.kernel net.ib_err gpu.clocks gpu.pcie gpu.persistence " +
+		"gpu.ecc_corr gpu.env " +
 		"cuda.peers x.pcie x.power_limit x.app_clocks x.persistence x.ecc x.gpu_idle " +
 		"left.processes left.shm left.temp ports.given share.record", "", useActiveCheck},
 }

@@ -143,7 +143,8 @@ func (t *SSHSession) Write(data []byte) (int, error) {
 			t.inOutputLine = c != '\n'
 		// The line is complete.
 		case c == '\n':
-			if message, is := strings.CutPrefix(string(t.heldText), t.mark); is && slices.Contains(daemonMessages, message) {
+			message, is := strings.CutPrefix(string(t.heldText), t.mark)
+			if is && slices.Contains(daemonMessages, message) {
 				t.received[message] = true
 			} else {
 				out = append(append(out, t.heldText...), c)

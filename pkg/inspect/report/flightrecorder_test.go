@@ -86,7 +86,8 @@ func TestDumps(t *testing.T) {
 				"collective 1 of group g (tensor parallel), a: rank 1 of 2 has not entered it",
 			}},
 		"a pickle": {"", map[int]string{0: pickle("](}(\x8c\x0dprocess_group\x8c\x010\x8c\x0adefault_pg\x86" +
-			"\x8c\x11collective_seq_id\x8a\x01\x05\x8c\x0eprofiling_name\x8c\x0fnccl:all_reduce\x8c\x0binput_sizes](](K\x02K\x03eeue")},
+			"\x8c\x11collective_seq_id\x8a\x01\x05\x8c\x0eprofiling_name\x8c\x0fnccl:all_reduce" +
+			"\x8c\x0binput_sizes](](K\x02K\x03eeue")},
 			[]string{"collective 5 of the default group, nccl:all_reduce of [2, 3]: all ranks " +
 				"have entered it, and it has not completed"}},
 		"a deep tuple": {"", map[int]string{0: pickle("N" + strings.Repeat("\x85", 1<<20))},
