@@ -225,8 +225,9 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.Signal == "SIGKILL" || c.Code == sigkillExitCode:
 		steps = slices.Concat(steps, a.findKiller([]int{c.NodeIndex}), a.moreMemory())
 	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
-	case c.Child == "" && c.Code == 127:
-		steps = append(steps, a.findProgram())
+	case c.Child == "" && c.Code == 127: // a framework's program is not in the job's PATH
+		steps = append(steps, fmt.Sprintf("activate the program's environment in the job's script: "+
+			"PATH on %s is the job's, not your login's", a.nodeName(c.NodeIndex)))
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: "+
 			"PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
@@ -306,12 +307,6 @@ func (a *Summary) longerTimeout(phase record.Phase) []string {
 func (a *Summary) findKiller(nodes []int) []string {
 	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: " +
 		"dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
-}
-
-// findProgram returns the step for a framework's program that is not in the job's PATH.
-func (a *Summary) findProgram() string {
-	return fmt.Sprintf("activate the program's environment in the job's script: "+
-		"PATH on %s is the job's, not your login's", a.nodeName(a.Cause.NodeIndex))
 }
 
 func (a *Summary) enoughMemory() string {

@@ -141,7 +141,10 @@ func (l List) rows(now time.Time) [][]string {
 		"RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES",
 	}}
 	for _, s := range l.Runs {
-		age, code, restarts, goodput := "-", "-", "-", "-"
+		age, code, restarts, goodput, state := "-", "-", "-", "-", string(s.State)
+		if s.Silent {
+			state = "silent" // its daemons may be gone
+		}
 		if !s.StartedAt.IsZero() {
 			age = formatElapsed(now.Sub(s.StartedAt))
 		}
@@ -155,19 +158,11 @@ func (l List) rows(now time.Time) [][]string {
 			goodput = progress.FormatGoodput(*s.Goodput)
 		}
 		rows = append(rows, []string{
-			s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, cmp.Or(s.Word, "-"),
+			s.Run, state, fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, cmp.Or(s.Word, "-"),
 			restarts, goodput, cmp.Or(s.Driver, s.Roles, "-"), cmp.Or(s.BadNodes, "-"),
 		})
 	}
 	return rows
-}
-
-// stateWord returns the state of a run, or "silent" if its daemons may be gone.
-func (s Summary) stateWord() string {
-	if s.Silent {
-		return "silent"
-	}
-	return string(s.State)
 }
 
 // formatElapsed formats a duration as squeue and sacct do: [D-]HH:MM:SS.

@@ -72,7 +72,14 @@ func (q RoleQuery) Print(ctx context.Context) error {
 		shown = []timeline.Role{*role}
 	}
 	if q.Format != "" {
-		return q.printEndpoints(placed.Plan, shown)
+		var lines strings.Builder
+		for i := range shown {
+			for _, endpoint := range placed.Plan.Endpoints(shown[i].RolePlan) {
+				lines.WriteString(q.Format.Of(endpoint) + "\n")
+			}
+		}
+		_, err := io.WriteString(q.Out, lines.String())
+		return err
 	}
 	report := rolesReport{Version: rolesReportVersion, Run: filepath.Base(q.Path), Roles: []roleReport{}}
 	for i := range shown {
@@ -84,17 +91,6 @@ func (q RoleQuery) Print(ctx context.Context) error {
 	encoder := json.NewEncoder(q.Out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(report)
-}
-
-func (q RoleQuery) printEndpoints(plan *roles.Plan, shown []timeline.Role) error {
-	var lines strings.Builder
-	for i := range shown {
-		for _, endpoint := range plan.Endpoints(shown[i].RolePlan) {
-			lines.WriteString(q.Format.Of(endpoint) + "\n")
-		}
-	}
-	_, err := io.WriteString(q.Out, lines.String())
-	return err
 }
 
 // rolesReportVersion is the version of a rolesReport as JSON. It increases if a field is removed or

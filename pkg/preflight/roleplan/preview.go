@@ -87,7 +87,15 @@ func (q Request) discoverNodes() ([]roles.NodeFacts, error) {
 				func(host string) bool { return !slices.Contains(id.Hosts, host) })
 		}
 	}
-	return nameNodes(components, gpus), nil
+	var counts []int
+	for _, component := range components {
+		counts = append(counts, len(component))
+	}
+	nodes := AssumeNodes(counts, gpus)
+	for at, host := range slices.Concat(components...) {
+		nodes[at].Host, nodes[at].Address = host, host
+	}
+	return nodes, nil
 }
 
 // assumedPort is the first of the free ports that each node is assumed to offer. Few programs have
@@ -115,19 +123,6 @@ func componentGPUs(gpus []int, group int) int {
 		return 0
 	}
 	return gpus[min(group, len(gpus)-1)]
-}
-
-// nameNodes returns the nodes of the hosts of each component of a job.
-func nameNodes(components [][]string, gpus []int) []roles.NodeFacts {
-	var counts []int
-	for _, component := range components {
-		counts = append(counts, len(component))
-	}
-	nodes := AssumeNodes(counts, gpus)
-	for at, host := range slices.Concat(components...) {
-		nodes[at].Host, nodes[at].Address = host, host
-	}
-	return nodes
 }
 
 // Preview is what the roles of a file would be on some nodes.

@@ -124,10 +124,4 @@ func (p *Preview) describeExceptions(b *strings.Builder) {
 }
 
 // listHosts returns the first of some hosts, and the number of the others.
-func listHosts(hosts []string) string {
-	const shown = 8
-	if more := len(hosts) - shown; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(hosts[:shown], " "), more)
-	}
-	return strings.Join(hosts, " ")
-}
+func listHosts(hosts []string) string { return textutil.JoinLimited(hosts, 8, " ") }
