@@ -25,6 +25,7 @@ func main() {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(exitCodeOf(err))
 		}
+		delayGC()
 	}
 	signals := lifecycle.Signals()
 	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
