@@ -41,7 +41,7 @@ func FormatRanges(numbers []int) string {
 
 // ParseRanges parses numbers in the format of FormatRanges, which the kernel also uses: 0-3,8; an
 // empty text has none. It returns them sorted, without duplicates. A number above the limit is an
-// error.
+// error, and more numbers than there are up to the limit.
 func ParseRanges(list string, limit int) ([]int, error) {
 	list = strings.TrimSpace(list)
 	if list == "" {
@@ -55,9 +55,10 @@ func ParseRanges(list string, limit int) ([]int, error) {
 		}
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
-		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > limit {
+		isOrdered := from >= 0 && from <= to && to <= limit && len(numbers)+to-from <= limit
+		if cmp.Or(err1, err2) != nil || !isOrdered {
 			return nil, fmt.Errorf("cannot read the list %q: %q is neither a number nor a "+
-				"range, as in 0-3,8", TruncateText(list, 80), part)
+				"range up to %d, each given once, as in 0-3,8", TruncateText(list, 80), part, limit)
 		}
 		for n := from; n <= to; n++ {
 			numbers = append(numbers, n)

@@ -1,6 +1,7 @@
 package textutil
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,19 @@ func TestLists(t *testing.T) {
 	} {
 		if got := FormatIndices("node", ranks); got != want {
 			t.Errorf("%v is %q, want %q", ranks, got, want)
+		}
+	}
+}
+
+// TestParseRanges parses lists, of which a damaged file may have any.
+func TestParseRanges(t *testing.T) {
+	for list, want := range map[string]string{
+		"1-3,7": "[1 2 3 7]", "0": "[0]", "": "[]", "x,2": "", "3-1": "", "5-99": "", "-1": "",
+		"7,0-3,2": "[0 1 2 3 7]", "0-7,0-7": "",
+	} {
+		got, err := ParseRanges(list, 7)
+		if (err != nil) != (want == "") || err == nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: got %v, %v, want %s", list, got, err, want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func roleLogFilter(
 	case err != nil:
 		return nil, err
 	}
-	nodes, primaries := logNodes(placed), placed.Primaries()
+	nodes, primaries := logNodes(placed)
 	return func(name string, rank int) bool {
 		log, ok := parseRoleLog(name, plan.Roles)
 		switch of, known := nodes[log.stem]; {
@@ -88,11 +88,14 @@ func roleLogFilter(
 	}, nil
 }
 
-// logNodes returns the index of the node of each process, by the beginning of the names of its logs:
-// judge-1, or judge-1.3 if the instance has several processes.
-func logNodes(placed *timeline.PlacedRoles) map[string]int {
-	nodes := make(map[string]int)
+// logNodes returns the index of the node of each process, by the beginning of the names of its logs
+// (judge-1, or judge-1.3 if the instance has several processes), and the primary roles.
+func logNodes(placed *timeline.PlacedRoles) (nodes map[string]int, primaries []string) {
+	nodes = make(map[string]int)
 	for _, role := range placed.Roles {
+		if role.Primary {
+			primaries = append(primaries, role.Name)
+		}
 		for _, instance := range role.Instances {
 			for _, process := range instance.Processes {
 				name := fmt.Sprintf("%s-%d", role.Name, instance.Index)
@@ -103,5 +106,5 @@ func logNodes(placed *timeline.PlacedRoles) map[string]int {
 			}
 		}
 	}
-	return nodes
+	return nodes, primaries
 }

@@ -69,13 +69,13 @@ type decodedLog struct {
 	nodeIndex int
 	daemon    string
 	events    []Event
-	problems  []string
 }
 
 // decodeEventLog decodes an event log. If the log was too large, its middle is missing. At most the
 // given number of lines of each part are decoded.
-func decodeEventLog(name string, content signal.FileContent, maxLines int) decodedLog {
-	var t decodedLog
+func decodeEventLog(
+	name string, content signal.FileContent, maxLines int,
+) (t decodedLog, problems []error) {
 	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, isCut := 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
@@ -93,24 +93,22 @@ func decodeEventLog(name string, content signal.FileContent, maxLines int) decod
 				break // the line is still being written
 			}
 			e, ok := decodeLine(line)
-			switch {
-			case !ok || len(line) > maxLineLength:
+			if !ok || len(line) > maxLineLength {
 				damaged++
-			default:
-				e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
-				t.events = append(t.events, e)
+				continue
 			}
+			e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
+			t.events = append(t.events, e)
 		}
 	}
-	note := func(format string, args ...any) { t.problems = append(t.problems, fmt.Sprintf(format, args...)) }
 	if damaged > 0 {
-		note("%d lines of events/%s are not events", damaged, name)
+		problems = append(problems, fmt.Errorf("%d lines of events/%s are not events", damaged, name))
 	}
 	if isCut {
-		note("events/%s is large: part of it is not shown", name)
+		problems = append(problems, fmt.Errorf("events/%s is large: part of it is not shown", name))
 	}
 	t.normalizeTimes()
-	return t
+	return t, problems
 }
 
 // normalizeTimes recomputes the times of all events from the daemon's monotonic clock and a single

@@ -3,6 +3,7 @@ package timeline
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,9 +55,9 @@ hello
 			if test.tail != "" {
 				content.Tail = []byte(test.tail)
 			}
-			got := decodeEventLog("0007.jsonl", content, 6)
-			problems := strings.Join(got.problems, ", ")
-			isExpected := strings.Contains(problems, test.problem) && (test.problem != "" || problems == "")
+			got, errs := decodeEventLog("0007.jsonl", content, 6)
+			problems := fmt.Sprint(errors.Join(errs...))
+			isExpected := strings.Contains(problems, test.problem) && (test.problem != "" || errs == nil)
 			if len(got.events) != test.events || !isExpected {
 				t.Errorf("got %d events, want %d, and the problems %q", len(got.events), test.events, problems)
 			}
@@ -76,7 +77,8 @@ func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 		fmt.Fprintf(&text, `{"at":%q,"event":"probe","since_start_ns":%d}`+"\n",
 			at.Format(time.RFC3339Nano), time.Duration(i+1)*time.Second)
 	}
-	for i, e := range decodeEventLog("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100).events {
+	log, _ := decodeEventLog("0001.jsonl", signal.FileContent{Data: text.Bytes()}, 100)
+	for i, e := range log.events {
 		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) || !e.Wrote.Equal(want) {
 			t.Errorf("event %d was at %s, want %s", i, e.At, want)
 		}

@@ -60,29 +60,25 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 // noteName takes over the state that a name carries. It reports whether the record has content,
 // too.
 func (n *Node) noteName(state record.State, count int64) (recorded bool) {
-	generation, up := signal.ParseServiceUpState(state)
 	switch {
 	case state == record.StateHeartbeat:
 		n.Heartbeat = max(n.Heartbeat, count)
+		return false
 	case signal.IsStepState(state):
 		return false
 	case state == record.StateEvent:
-	case up:
-		n.noteState(record.StateServiceUp, generation)
-	default:
-		n.noteState(state, 0)
+		return true
 	}
-	return !up && state != record.StateHeartbeat
-}
-
-// noteState takes over a state. The listing is sorted, so all names of a state follow each other. If a
-// service has been up in several generations, the newest counts.
-func (n *Node) noteState(word record.State, generation int) {
-	if last := len(n.States) - 1; last >= 0 && n.States[last].Word == word {
-		n.States[last].Generation = max(n.States[last].Generation, generation)
-		return
+	generation, up := signal.ParseServiceUpState(state)
+	reached := NodeState{Word: stripGeneration(state), Generation: generation}
+	// The listing is sorted, so all names of a state follow each other. If a service has been up in
+	// several generations, the newest counts.
+	if last := len(n.States) - 1; last < 0 || n.States[last].Word != reached.Word {
+		n.States = append(n.States, reached)
+	} else if generation > n.States[last].Generation {
+		n.States[last] = reached
 	}
-	n.States = append(n.States, NodeState{Word: word, Generation: generation})
+	return !up
 }
 
 // forEachConcurrently calls read with 0 to count-1, several at a time. It starts no further call once
@@ -128,7 +124,7 @@ func readAndUse[T any, R recordPointer[T]](r *runReader, nodes *signal.DirSnapsh
 	defer r.mu.Unlock()
 	f.node.noteHost(record.HeaderOf(rec).Host)
 	if isPlausibleTime(at.At) {
-		f.node.notePublished(f.state, at.At)
+		r.publishedAt[nodeAndState{f.node.NodeIndex, f.state}] = at.At
 	}
 	use(rec)
 }

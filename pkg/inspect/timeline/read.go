@@ -45,8 +45,9 @@ type runReader struct {
 	*Run
 
 	eventLogs        []decodedLog
-	mu               sync.Mutex // guards Problems, trails and Nodes while files are read concurrently
-	unlistedProblems int        // number of problems that are not listed
+	publishedAt      map[nodeAndState]time.Time // when a node began to publish a state, by its clock
+	mu               sync.Mutex                 // guards the fields but ctx, depth and nonce
+	unlistedProblems int                        // number of problems that are not listed
 }
 
 // Read reads the run directory at dir, which runs.Find has returned. It returns an error only if
@@ -66,7 +67,10 @@ func Read(ctx context.Context, dir string, depth ReadDepth) (*Run, error) {
 		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: give the directory of a run",
 			dir, signal.ControlDir)
 	}
-	r := &runReader{ctx: ctx, depth: depth, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: time.Now()}}
+	r := &runReader{
+		ctx: ctx, depth: depth, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: time.Now()},
+		publishedAt: make(map[nodeAndState]time.Time),
+	}
 	r.readAll(reader, top)
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read %s to the end: %w", dir, err)

@@ -95,16 +95,6 @@ func UnknownRoleError(plan *roles.Plan, name string) error {
 	return fmt.Errorf("cannot show role %q: the roles of the run are %s", name, strings.Join(names, ", "))
 }
 
-// Primaries returns the names of the primary roles.
-func (p *PlacedRoles) Primaries() (names []string) {
-	for i := range p.Roles {
-		if p.Roles[i].Primary {
-			names = append(names, p.Roles[i].Name)
-		}
-	}
-	return names
-}
-
 // RoleFiles are the listings of a run directory from which its roles are read.
 type RoleFiles struct {
 	Control, Nodes *signal.DirSnapshot

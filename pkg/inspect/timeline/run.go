@@ -194,9 +194,6 @@ type Node struct {
 	LastSign time.Time
 	Phases   []PhaseSpan // phases of the node's daemons, by start time
 	Clock    Clock
-
-	// times by its own clock at which it began to publish states; nil once they are converted
-	publishedAt map[record.State]time.Time
 }
 
 // HasReached reports whether the node has reached a state.
@@ -236,6 +233,3 @@ type PhaseSpan struct {
 	Open     bool      // no end is recorded: To is the time of the node's newest event
 	OK       bool      // it ended successfully
 }
-
-// Took returns the duration of the phase as far as it is recorded.
-func (s PhaseSpan) Took() time.Duration { return s.To.Sub(s.From) }

@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,17 +60,5 @@ func TestSpans(t *testing.T) {
 				t.Errorf("the phases are %q, want %q", text, test.want)
 			}
 		})
-	}
-}
-
-// TestParseNodeIndices parses lists of nodes of the head.
-func TestParseNodeIndices(t *testing.T) {
-	for list, want := range map[string][]int{
-		"1-3,7": {1, 2, 3, 7}, "0": {0}, "": nil, "x,2": {2}, "3-1": nil, "5-99": nil, "-1": nil,
-		"0-7,0-7,0-7": {0, 1, 2, 3, 4, 5, 6, 7},
-	} {
-		if got := parseNodeIndices(list, 8); !slices.Equal(got, want) {
-			t.Errorf("%q are %v, want %v", list, got, want)
-		}
 	}
 }

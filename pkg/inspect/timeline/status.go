@@ -41,15 +41,16 @@ const (
 // Status is the state of a run at one moment, as --json prints it. Its texts are short single lines
 // without terminal control characters.
 type Status struct {
-	runIdentity
 	overallState
-	nodeCounts
-	statusTimes
 	driverInfo
 	Roles []RoleStatus `json:"roles,omitempty"`
 	Waits []GateWait   `json:"waits_for,omitempty"`
 	Steps []StepCount  `json:"steps"` // number of nodes at each step, in the order of the sequence
-	shownNodes
+	// Abnormal has the nodes that need attention, at most 20 with the worst first, More is the number
+	// of further ones, and All has all nodes if they were requested.
+	Abnormal []NodeStatus `json:"abnormal,omitempty"`
+	More     int          `json:"abnormal_more,omitempty"`
+	All      []NodeStatus `json:"all,omitempty"`
 	// Next describes what can happen next, and Deadline is the time of it; nil if unknown.
 	Next     string     `json:"next"`
 	Deadline *time.Time `json:"deadline,omitempty"`
@@ -59,36 +60,24 @@ type Status struct {
 	Problems []string        `json:"problems,omitempty"` // descriptions of what could not be read
 }
 
-// runIdentity identifies the run, and the time of the status.
-type runIdentity struct {
+// overallState is the overall state of the run at the time At.
+type overallState struct {
 	Version int       `json:"v"`
 	Run     string    `json:"run"`
 	Path    string    `json:"path"`
 	At      time.Time `json:"at"`
-}
-
-// overallState is the overall state of the run.
-type overallState struct {
-	State RunState `json:"state"`
-	Code  int      `json:"exit_code"` // exit code of bringupd status, not of the job
+	State   RunState  `json:"state"`
+	Code    int       `json:"exit_code"` // exit code of bringupd status, not of the job
 	// Phase is the phase of the sequence that the run is in, or in which it ended.
 	Phase       string `json:"phase"`
 	NextAttempt int    `json:"next_attempt,omitempty"` // number of the attempt that follows; 0: none
 	// OtherVersion reports that the records have another version of the format, so that only the
 	// result is known. Problems says so.
 	OtherVersion bool `json:"other_version,omitempty"`
-}
-
-// nodeCounts has the number of nodes, the number that the driver needs (less if there are spares),
-// and the number that meet all requirements of the gate.
-type nodeCounts struct {
-	Nodes int `json:"nodes"`
-	Need  int `json:"need"`
-	Ready int `json:"ready"`
-}
-
-// statusTimes are measured from the head's start. ToGate is 0 if the gate has not opened.
-type statusTimes struct {
+	Nodes        int  `json:"nodes"`
+	Need         int  `json:"need"`  // nodes that the driver needs: less if there are spares
+	Ready        int  `json:"ready"` // nodes that meet all requirements of the gate
+	// Elapsed and ToGate are measured from the head's start. ToGate is 0 before the gate opens.
 	Elapsed time.Duration `json:"elapsed_ns"`
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
 	// EndedAt is when the run ended, by the head's clock; nil if it is not over.
@@ -108,14 +97,6 @@ type driverInfo struct {
 	// or if everything ends with it.
 	DriverCode *int       `json:"driver_code,omitempty"`
 	Pages      *Dashboard `json:"dashboard,omitempty"` // nil if there is none, or if the run is over
-}
-
-// shownNodes has the nodes that need attention, at most 20 with the worst first, and the number of
-// further ones; and all nodes if they were requested.
-type shownNodes struct {
-	Abnormal []NodeStatus `json:"abnormal,omitempty"`
-	More     int          `json:"abnormal_more,omitempty"`
-	All      []NodeStatus `json:"all,omitempty"`
 }
 
 // signsOfLife describes the run's signs of life.
@@ -231,19 +212,20 @@ type Observation struct {
 func SummarizeRun(run *Run, seen Observation) Status {
 	v := newStatusView(run, seen.Now)
 	s := Status{
-		runIdentity:  runIdentity{StatusVersion, run.Name, run.Path, seen.Now},
-		overallState: overallState{State: v.overallState(), OtherVersion: run.OtherVersion},
-		statusTimes:  statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()},
+		overallState: overallState{
+			Version: StatusVersion, Run: run.Name, Path: run.Path, At: seen.Now,
+			State: v.overallState(), OtherVersion: run.OtherVersion, Nodes: run.Size(), Need: v.need,
+			Elapsed: v.elapsedTime(), ToGate: v.timeToGate(), EndedAt: v.endTime(),
+		},
 		driverInfo: driverInfo{
 			Driver: v.plan.Driver, World: v.plan.HasRanks, Command: v.plan.Command,
 			Flags: v.plan.Flags, JobName: v.plan.JobName,
 		},
-		Roles: v.roleStates(), End: v.runEnd(), Problems: run.Problems,
-		nodeCounts: nodeCounts{Nodes: run.Size(), Need: v.need}, Steps: []StepCount{},
+		Roles: v.roleStates(), End: v.runEnd(), Problems: run.Problems, Steps: []StepCount{},
 	}
 	if !run.OtherVersion {
 		s.Steps, s.Ready = v.countSteps(s.Over())
-		s.shownNodes = v.selectNodes(s.State, seen.Verbose)
+		v.selectNodes(&s, seen.Verbose)
 	}
 	if s.State == StateBringingUp {
 		s.Waits = v.gateWaits()
@@ -420,26 +402,23 @@ func (v *statusView) currentPhase(s Status) string {
 // maxAbnormalNodes is the maximum number of nodes that are shown individually.
 const maxAbnormalNodes = 20
 
-// selectNodes returns the nodes that need attention and, if verbose is set, all nodes by index.
-func (v *statusView) selectNodes(state RunState, verbose bool) (shown shownNodes) {
+// selectNodes sets the nodes that need attention and, if verbose is set, all nodes by index.
+// Permanent failures come first, then conditions that may still resolve, then past events.
+func (v *statusView) selectNodes(s *Status, verbose bool) {
 	all := make([]NodeStatus, 0, len(v.nodes))
 	for _, n := range v.nodes {
-		all = append(all, v.nodeStatus(n, state))
+		all = append(all, v.nodeStatus(n, s.State))
 	}
 	if verbose {
-		shown.All = slices.Clone(all)
+		s.All = slices.Clone(all)
 	}
 	abnormal := slices.DeleteFunc(all, func(n NodeStatus) bool { return n.Mark == markOK })
-	slices.SortStableFunc(abnormal, compareSeverity)
-	shown.Abnormal, shown.More = abnormal[:min(len(abnormal), maxAbnormalNodes)], max(0, len(abnormal)-maxAbnormalNodes)
-	return shown
-}
-
-// compareSeverity compares two nodes: permanent failures come first, then conditions that may still
-// resolve, then past events.
-func compareSeverity(a, b NodeStatus) int {
-	return cmp.Or(
-		cmp.Compare(slices.Index(marksBySeverity, a.Mark), slices.Index(marksBySeverity, b.Mark)),
-		cmp.Compare(b.For/time.Second, a.For/time.Second), // in whole seconds, as shown
-		cmp.Compare(a.NodeIndex, b.NodeIndex))
+	slices.SortStableFunc(abnormal, func(a, b NodeStatus) int {
+		return cmp.Or(
+			slices.Index(marksBySeverity, a.Mark)-slices.Index(marksBySeverity, b.Mark),
+			cmp.Compare(b.For/time.Second, a.For/time.Second), // in whole seconds, as shown
+			a.NodeIndex-b.NodeIndex)
+	})
+	s.Abnormal = abnormal[:min(len(abnormal), maxAbnormalNodes)]
+	s.More = len(abnormal) - len(s.Abnormal)
 }

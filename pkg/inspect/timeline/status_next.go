@@ -41,6 +41,7 @@ func (v *statusView) gateWaits() (waits []GateWait) {
 // unknown.
 func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	linger, hasRoles := v.run.Control.LingerRecord, len(v.plan.Roles) > 0
+	primaries := listRoles(s.Roles, func(role RoleStatus) bool { return role.Primary })
 	switch {
 	case s.Over():
 		return "nothing: the run is over", nil
@@ -49,8 +50,10 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	case s.State == StateUp && linger != nil:
 		end := linger.WrittenAt.Add(linger.InspectTime)
 		return "everything else ends (--clean=none), or earlier with bringupd stop " + s.Path, &end
+	case s.State == StateUp && hasRoles && (primaries != "" || v.run.Roles == nil):
+		return "the job ends when its primary roles have ended: " + primaries, nil
 	case s.State == StateUp && hasRoles:
-		return v.roleEnd(s.Path), nil
+		return untilStopped + s.Path, nil
 	case s.State == StateUp && v.plan.HasRanks:
 		return "the job ends when all ranks have ended, or when one fails", nil
 	case s.State == StateUp && v.hasStep(string(record.PhaseDriver)):

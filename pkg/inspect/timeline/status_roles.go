@@ -80,14 +80,13 @@ func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus
 		if exit := instance.LastExit; exit != nil && (newest == nil || exit.WrittenAt.After(newest.WrittenAt)) {
 			newest = exit
 		}
-		if !needsAttention(instance.Status) {
-			continue
-		}
-		if len(s.Waits) == maxInstancesShown {
+		switch {
+		case !slices.Contains(abnormalStatuses, instance.Status):
+		case len(s.Waits) == maxInstancesShown:
 			s.MoreWaits++
-			continue
+		default:
+			s.Waits = append(s.Waits, v.instanceStatus(role, instance, probes))
 		}
-		s.Waits = append(s.Waits, v.instanceStatus(role, instance, probes))
 	}
 	if newest != nil {
 		s.LastExit = newest.Message
@@ -110,10 +109,9 @@ func (c *instanceCounts) countsByStatus() []statusCount {
 	}
 }
 
-func needsAttention(state roles.InstanceStatus) bool {
-	return slices.Contains([]roles.InstanceStatus{
-		roles.StatusStarting, roles.StatusUnready, roles.StatusRestarting, roles.StatusLost,
-	}, state)
+// abnormalStatuses are the states of instances that need attention.
+var abnormalStatuses = []roles.InstanceStatus{
+	roles.StatusStarting, roles.StatusUnready, roles.StatusRestarting, roles.StatusLost,
 }
 
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
@@ -197,26 +195,22 @@ const maxRolesShown = 8
 
 // RoleNames returns the names of the roles in a sentence, or an empty string if there are none.
 func (s Status) RoleNames() string {
-	var names []string
-	for _, role := range s.Roles {
-		names = append(names, role.Name)
-	}
-	if len(names) == 0 {
+	names := listRoles(s.Roles, func(RoleStatus) bool { return true })
+	if names == "" {
 		return ""
 	}
-	return "roles: " + textutil.JoinLimited(names, maxRolesShown, ", ")
+	return "roles: " + names
 }
 
-func (v *statusView) roleEnd(path string) string {
-	var primaries []string
-	if v.run.Roles != nil {
-		primaries = v.run.Roles.Primaries()
+// listRoles lists the roles to which the function applies.
+func listRoles(all []RoleStatus, applies func(RoleStatus) bool) string {
+	var names []string
+	for _, role := range all {
+		if applies(role) {
+			names = append(names, role.Name)
+		}
 	}
-	if v.run.Roles != nil && len(primaries) == 0 {
-		return untilStopped + path
-	}
-	names := textutil.JoinLimited(primaries, maxRolesShown, ", ")
-	return "the job ends when its primary roles have ended: " + names
+	return textutil.JoinLimited(names, maxRolesShown, ", ")
 }
 
 // RoleLines returns a line for each role, and below it one for each instance that needs attention.

@@ -65,11 +65,10 @@ const (
 // statusTemplateData is a status with the additional data for its text.
 type statusTemplateData struct {
 	Status
-	Word       string        // the state in capital letters
-	Since      time.Duration // time since the gate opened
-	Table      []string      // lines of the histogram and of the nodes
-	Unread     []string      // the first problems
-	MoreUnread int
+	Word   string        // the state in capital letters
+	Since  time.Duration // time since the gate opened
+	Table  []string      // lines of the histogram and of the nodes
+	Unread []string      // the first problems, and the number of the others
 }
 
 // RoleLines returns the lines about the roles.
@@ -119,15 +118,18 @@ func (s Status) Text(style TextStyle) string {
 	if s.All != nil {
 		shown = s.All
 	}
-	unread := min(len(s.Problems), maxProblemsShown)
+	unread := slices.Clone(s.Problems)
+	if more := len(unread) - maxProblemsShown; more > 0 {
+		unread = append(unread[:maxProblemsShown],
+			fmt.Sprintf("%d more problems (see --json)", more))
+	}
 	if s.State == StateUnknown {
-		unread = 0 // the summary is the problem
+		unread = nil // the summary is the problem
 	}
 	of := statusTemplateData{
-		Status: s, Since: max(0, s.Elapsed-s.ToGate),
+		Status: s, Since: max(0, s.Elapsed-s.ToGate), Unread: unread,
 		Word:  strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")),
-		Table: append(formatHistogram(s.Steps), style.nodeLines(slices.Clone(shown))...), Unread: s.Problems[:unread],
-		MoreUnread: max(0, len(s.Problems)-maxProblemsShown),
+		Table: append(formatHistogram(s.Steps), style.nodeLines(slices.Clone(shown))...),
 	}
 	lines := strings.Split(strings.TrimSuffix(executeTemplate("status", of), "\n"), "\n")
 	for i, line := range lines {
@@ -202,12 +204,9 @@ func (s Status) WithoutTimes() Status {
 
 // withoutWaitTimes returns the nodes without the times for which they have been waited for.
 func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {
-	var all []NodeStatus
-	for _, n := range nodes {
-		if n.Mark == markWaiting {
-			n.For = 0
-		}
-		all = append(all, n)
+	all := slices.Clone(nodes)
+	for i := range all {
+		all[i].For = 0
 	}
 	return all
 }

@@ -2,12 +2,11 @@ package timeline
 
 import (
 	"cmp"
-	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -39,7 +38,10 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 			r.noteProblem(err)
 			return
 		}
-		decoded := decodeEventLog(name, content, lines)
+		decoded, problems := decodeEventLog(name, content, lines)
+		for _, problem := range problems {
+			r.noteProblem(problem)
+		}
 		r.mu.Lock()
 		r.eventLogs = append(r.eventLogs, decoded)
 		r.mu.Unlock()
@@ -48,11 +50,6 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	slices.SortFunc(r.eventLogs, func(a, b decodedLog) int {
 		return cmp.Or(strings.Compare(a.daemon, b.daemon), a.nodeIndex-b.nodeIndex)
 	})
-	for _, t := range r.eventLogs {
-		for _, problem := range t.problems {
-			r.noteProblem(errors.New(problem))
-		}
-	}
 }
 
 // mainDaemonKind is the kind of a node's main daemon, in contrast to that of its sandbox.
@@ -86,39 +83,30 @@ func (r *runReader) convertTimes() {
 		}
 		for i := range node.States {
 			s := &node.States[i]
-			if at, known := node.publishedAt[s.Word]; known {
+			if at, known := r.publishedAt[nodeAndState{nodeIndex, s.Word}]; known {
 				s.At = node.Clock.ToHeadTime(at)
 			} else {
-				s.At = reached[stateObservation{s.Word, nodeIndex}]
+				s.At = reached[nodeAndState{nodeIndex, s.Word}]
 			}
 			node.noteSignOfLife(s.At)
 		}
-		node.publishedAt = nil
 	}
 	r.convertEventTimes()
 }
 
-// notePublished notes the time at which the node began to publish a state, by its own clock.
-func (n *Node) notePublished(state record.State, at time.Time) {
-	if n.publishedAt == nil { // allocated late: most nodes of a damaged run have no times
-		n.publishedAt = make(map[record.State]time.Time)
-	}
-	n.publishedAt[state] = at
-}
-
-// stateObservation is the observation of the head that a node has reached a state.
-type stateObservation struct {
-	state     record.State
+// nodeAndState is a state that a node has reached.
+type nodeAndState struct {
 	nodeIndex int
+	state     record.State
 }
 
 // collectTimestamps collects times from all events: when the head began to publish each record in
 // control/, when it first observed each node in each state, and the exchanges between each node and
 // the head.
 func (r *runReader) collectTimestamps() (
-	published map[string]time.Time, reached map[stateObservation]time.Time, exchanges [][]clockExchange,
+	published map[string]time.Time, reached map[nodeAndState]time.Time, exchanges [][]clockExchange,
 ) {
-	published, reached = r.recordedTimes(), make(map[stateObservation]time.Time)
+	published, reached = r.recordedTimes(), make(map[nodeAndState]time.Time)
 	exchanges = make([][]clockExchange, len(r.Nodes))
 	saw := func(node int, x clockExchange) {
 		if node > 0 {
@@ -137,7 +125,7 @@ func (r *runReader) collectTimestamps() (
 			r.Nodes[t.nodeIndex].noteHost(e.Host)
 			switch state := stateOfRecord(e.Record); {
 			case e.Name == eventlog.RecordPublished && state != "":
-				r.Nodes[t.nodeIndex].notePublished(stripGeneration(state), e.startTime())
+				r.publishedAt[nodeAndState{t.nodeIndex, stripGeneration(state)}] = e.startTime()
 			case e.Name == eventlog.RecordPublished && ofHead:
 				published[e.Record] = e.startTime()
 				if e.Record == signal.NameGateOpen {
@@ -148,8 +136,11 @@ func (r *runReader) collectTimestamps() (
 					saw(t.nodeIndex, clockExchange{writtenAt: wrote, readAt: e.Wrote})
 				}
 			case e.Name == eventlog.StateReached && ofHead:
-				for _, node := range parseNodeIndices(e.NodeIndices, len(r.Nodes)) {
-					if seen := (stateObservation{stripGeneration(e.State), node}); reached[seen].IsZero() {
+				// A damaged list has no nodes.
+				nodes, _ := textutil.ParseRanges(e.NodeIndices, len(r.Nodes)-1)
+				for _, node := range nodes {
+					seen := nodeAndState{node, stripGeneration(e.State)}
+					if reached[seen].IsZero() {
 						reached[seen] = e.Wrote
 					}
 				}
@@ -158,7 +149,7 @@ func (r *runReader) collectTimestamps() (
 	}
 	// Records of the nodes that the head has observed bound the offsets on the other side.
 	for seen, at := range reached {
-		if wrote, known := r.Nodes[seen.nodeIndex].publishedAt[seen.state]; known {
+		if wrote, known := r.publishedAt[seen]; known {
 			saw(seen.nodeIndex, clockExchange{writtenAt: wrote, readAt: at, fromNode: true})
 		}
 	}
@@ -215,9 +206,6 @@ func (r *runReader) convertEventTimes() {
 		for i := range t.events {
 			e := &t.events[i]
 			e.At = node.Clock.ToHeadTime(e.Wrote)
-			if e.Host == "" {
-				e.Host = node.Host
-			}
 		}
 		node.Phases = append(node.Phases, deriveSpans(t.events, orderly)...)
 		if len(t.events) > 0 {
@@ -238,25 +226,4 @@ func (n *Node) noteSignOfLife(at time.Time) {
 	if at.After(n.LastSign) {
 		n.LastSign = at
 	}
-}
-
-// parseNodeIndices parses a list such as 1-3,7 of node indices below size. It skips invalid parts,
-// because the text is untrusted.
-func parseNodeIndices(list string, size int) []int {
-	var nodes []int
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, two := strings.Cut(part, "-")
-		if !two {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if err != nil || err2 != nil || from < 0 || to < from || to >= size {
-			continue
-		}
-		for node := from; node <= to && len(nodes) < size; node++ {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
 }
