@@ -91,10 +91,10 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	v := &View{
 		runIdentity: runIdentity{
 			ViewVersion, run.Name, run.Path, run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
+			l.gateAfter, end, last,
 		},
-		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
-		roleExits:      roleExits{l.status.Roles, l.listExits()},
-		Problems:       run.Problems, Logs: logs, Checks: l.groupChecks(),
+		Roles: l.status.Roles, Exits: l.listExits(), Problems: run.Problems, Logs: logs,
+		Checks: l.groupChecks(),
 		Config: l.configFacts(), hasEnded: run.HasEnded(),
 	}
 	if !run.OtherVersion {

@@ -30,18 +30,18 @@ const (
 	maxDumpText   = 300 // characters of a text in a dump
 )
 
-// flightDump is a dump of torch's flight recorder, as far as it is used: the last operations that a
-// rank has entered.
-type flightDump struct {
-	rank    int
-	Version string
-	Groups  map[string]struct{ Ranks string } `json:"pg_config"`
-	Entries []dumpEntry
+// flightDumps are the dumps of torch's flight recorder, as far as they are used: the last
+// collectives that the ranks have entered.
+type flightDumps struct {
+	ranks   []int                  // those with a dump, in order
+	listed  map[string][]int       // by group: the ranks that a dump lists
+	entries map[string][]dumpEntry // by group, in the order of ranks
 }
 
-// dumpEntry is an operation in a dump.
+// dumpEntry is an operation in the dump of a rank.
 type dumpEntry struct {
-	Group     any       `json:"process_group"` // its name, or a list of name and description
+	rank      int
+	Group     dumpGroup `json:"process_group"`
 	Sequence  int64     `json:"collective_seq_id"`
 	Name      string    `json:"profiling_name"` // such as nccl:all_reduce
 	Sizes     [][]int64 `json:"input_sizes"`
@@ -53,6 +53,19 @@ type dumpEntry struct {
 	State   string
 	Retired bool
 	IsP2P   bool `json:"is_p2p"`
+}
+
+// dumpGroup is a process group: its name, or a list of name and description.
+type dumpGroup struct{ name, description string }
+
+// UnmarshalJSON implements json.Unmarshaler. A group of an unexpected type has no name.
+func (g *dumpGroup) UnmarshalJSON(data []byte) error {
+	var parts [2]string
+	if json.Unmarshal(data, &parts) != nil {
+		_ = json.Unmarshal(data, &parts[0])
+	}
+	g.name, g.description = parts[0], parts[1]
+	return nil
 }
 
 // DescribeFlightRecorder returns sentences about the dumps of torch's flight recorder in a run
@@ -68,26 +81,24 @@ func DescribeFlightRecorder(ctx context.Context, runDir string) (sentences []str
 	}
 	names := slices.DeleteFunc(slices.Clone(folder.Names), func(name string) bool { return rankOfDump(name) < 0 })
 	slices.SortFunc(names, func(a, b string) int { return rankOfDump(a) - rankOfDump(b) })
-	var dumps []flightDump
+	dumps := flightDumps{listed: make(map[string][]int), entries: make(map[string][]dumpEntry)}
 	var problems []string
 	for _, name := range names[:min(len(names), maxDumps)] {
 		content, err := folder.ReadFile(ctx, name, maxDumpBytes)
 		if err == nil && len(content.Tail) > 0 {
 			err = fmt.Errorf("it is larger than %s", textutil.FormatSize(maxDumpBytes))
 		}
-		d := flightDump{rank: rankOfDump(name)}
 		if err == nil {
-			err = d.parse(content.Data)
+			err = dumps.add(rankOfDump(name), content.Data)
 		}
 		if err != nil {
 			problems = append(problems, cleanDumpText(fmt.Sprintf("cannot read the dump %s: %v", name, err)))
-			continue
 		}
-		dumps = append(dumps, d)
 	}
-	sentences = limitSentences(describeGroups(dumps), "groups in which ranks differ")
-	if len(sentences) == 0 && len(dumps) > 0 {
-		sentences = []string{fmt.Sprintf("all %d ranks with a dump have entered the same collectives", len(dumps))}
+	sentences = limitSentences(dumps.describe(), "groups in which ranks differ")
+	if len(sentences) == 0 && len(dumps.ranks) > 0 {
+		sentences = []string{fmt.Sprintf("all %d ranks with a dump have entered the same collectives",
+			len(dumps.ranks))}
 	}
 	return append(sentences, limitSentences(problems, "dumps that cannot be read")...)
 }
@@ -112,22 +123,39 @@ func rankOfDump(name string) int {
 	return rank
 }
 
-// parse parses a dump, which is a pickle or JSON. A value of an unexpected type counts as missing.
-func (d *flightDump) parse(data []byte) error {
+// add adds the dump of a rank, which is a pickle or JSON. A value of an unexpected type counts as
+// missing.
+func (d *flightDumps) add(rank int, data []byte) (err error) {
 	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' {
-		var err error
 		if data, err = convertPickle(data); err != nil {
 			return err
 		}
 	}
-	err := json.Unmarshal(data, d)
+	var dump struct {
+		Version string
+		Groups  map[string]struct{ Ranks string } `json:"pg_config"`
+		Entries []dumpEntry
+	}
+	err = json.Unmarshal(data, &dump)
 	if _, isType := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !isType {
 		return err
 	}
-	if d.Version == "" {
+	if dump.Version == "" {
 		return errors.New("it has no version: it is no dump of a flight recorder")
 	}
-	d.Entries = slices.DeleteFunc(d.Entries, func(e dumpEntry) bool { return e.IsP2P })
+	d.ranks = append(d.ranks, rank)
+	for name, group := range dump.Groups {
+		var ranks []int
+		err := json.Unmarshal([]byte(group.Ranks), &ranks)
+		if err == nil && len(ranks) > 0 && slices.Min(ranks) >= 0 {
+			d.listed[name] = slices.Sorted(slices.Values(ranks))
+		}
+	}
+	for _, e := range dump.Entries {
+		if e.rank = rank; !e.IsP2P {
+			d.entries[e.Group.name] = append(d.entries[e.Group.name], e)
+		}
+	}
 	return nil
 }
 
@@ -180,19 +208,12 @@ type groupWait struct {
 	since    int64 // nanoseconds since 1970 at which a rank has entered the collective
 }
 
-// describeGroups returns a sentence for each group whose ranks differ. The group in which a rank has
+// describe returns a sentence for each group whose ranks differ. The group in which a rank has
 // waited longest comes first.
-func describeGroups(dumps []flightDump) []string {
-	groups := make(map[string]bool)
-	for _, d := range dumps {
-		for _, e := range d.Entries {
-			name, _ := e.group()
-			groups[name] = true
-		}
-	}
+func (d *flightDumps) describe() []string {
 	var waits []groupWait
-	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		if w := findWait(group, dumps); w.sentence != "" {
+	for _, group := range slices.Sorted(maps.Keys(d.entries)) {
+		if w := d.findWait(group); w.sentence != "" {
 			waits = append(waits, w)
 		}
 	}
@@ -202,39 +223,35 @@ func describeGroups(dumps []flightDump) []string {
 
 // findWait finds the first collective of a group that a rank has not entered, or that ranks have
 // entered by different names, and otherwise the first that has not completed.
-func findWait(group string, dumps []flightDump) groupWait {
-	members := membersOf(group, dumps)
+func (d *flightDumps) findWait(group string) (incomplete groupWait) {
 	last := make(map[int]int64) // last collective of each rank
 	entered := make(map[int64][]dumpEntry)
-	others := make(map[int64][]string) // other names than that of the first rank
-	for _, d := range dumps {
-		if !slices.Contains(members, d.rank) {
-			continue
-		}
-		last[d.rank] = 0
-		for _, e := range d.Entries {
-			if name, _ := e.group(); name != group {
-				continue
-			}
-			last[d.rank] = max(last[d.rank], e.Sequence)
-			entered[e.Sequence] = append(entered[e.Sequence], e)
-			if e.Name != entered[e.Sequence][0].Name {
-				others[e.Sequence] = append(others[e.Sequence], fmt.Sprintf("rank %d entered %s", d.rank, e.Name))
-			}
+	for _, e := range d.entries[group] {
+		last[e.rank] = max(last[e.rank], e.Sequence)
+		entered[e.Sequence] = append(entered[e.Sequence], e)
+	}
+	var present, without []int // members with a dump, and without one
+	members := d.membersOf(group)
+	for _, rank := range members {
+		if slices.Contains(d.ranks, rank) {
+			present = append(present, rank)
+		} else {
+			without = append(without, rank)
 		}
 	}
-	without := slices.DeleteFunc(slices.Clone(members), func(rank int) bool { _, has := last[rank]; return has })
-	incomplete := groupWait{}
 	for _, sequence := range slices.Sorted(maps.Keys(entered)) {
 		entries := entered[sequence]
-		missing := slices.DeleteFunc(slices.Clone(members), func(rank int) bool {
-			newest, has := last[rank]
-			return !has || newest >= sequence
-		})
-		parts := others[sequence]
-		if len(missing) > 0 {
-			parts = append([]string{fmt.Sprintf("%s of %d %s not entered it", textutil.FormatIndices("rank", missing),
-				len(members), map[bool]string{true: "has", false: "have"}[len(missing) == 1])}, parts...)
+		isBeyond := func(rank int) bool { return last[rank] >= sequence }
+		var parts []string
+		if missing := slices.DeleteFunc(slices.Clone(present), isBeyond); len(missing) > 0 {
+			parts = append(parts, fmt.Sprintf("%s of %d %s not entered it",
+				textutil.FormatIndices("rank", missing), len(members),
+				map[bool]string{true: "has", false: "have"}[len(missing) == 1]))
+		}
+		for _, e := range entries {
+			if e.Name != entries[0].Name {
+				parts = append(parts, fmt.Sprintf("rank %d entered %s", e.rank, e.Name))
+			}
 		}
 		differs := len(parts) > 0
 		if len(without) > 0 {
@@ -257,42 +274,21 @@ func findWait(group string, dumps []flightDump) groupWait {
 
 // membersOf returns the ranks of a group: those that a dump lists, or all ranks of the default
 // group, or otherwise those that have entered a collective of it.
-func membersOf(group string, dumps []flightDump) (ranks []int) {
-	all := false
-	for _, d := range dumps {
-		var listed []int
-		if json.Unmarshal([]byte(d.Groups[group].Ranks), &listed) == nil && len(listed) > 0 && slices.Min(listed) >= 0 {
-			return slices.Sorted(slices.Values(listed))
-		}
-		has := slices.ContainsFunc(d.Entries, func(e dumpEntry) bool {
-			name, description := e.group()
-			all = all || name == group && description == defaultGroup
-			return name == group
-		})
-		if has {
-			ranks = append(ranks, d.rank)
-		}
+func (d *flightDumps) membersOf(group string) []int {
+	entries := d.entries[group]
+	isDefault := func(e dumpEntry) bool { return e.Group.description == defaultGroup }
+	switch {
+	case d.listed[group] != nil:
+		return d.listed[group]
+	case slices.ContainsFunc(entries, isDefault):
+		return slices.Compact(slices.Clone(d.ranks))
+	default:
+		return slices.Compact(mapSlice(entries, func(e dumpEntry) int { return e.rank }))
 	}
-	if all {
-		ranks = mapSlice(dumps, func(d flightDump) int { return d.rank })
-	}
-	return slices.Compact(ranks)
 }
 
 // defaultGroup is torch's description of the group of all ranks.
 const defaultGroup = "default_pg"
-
-func (e dumpEntry) group() (name, description string) {
-	switch group := e.Group.(type) {
-	case string:
-		return group, ""
-	case []any:
-		if len(group) == 2 {
-			return fmt.Sprint(group[0]), fmt.Sprint(group[1])
-		}
-	}
-	return "", ""
-}
 
 // isOpen reports whether the operation has not completed. Gloo does not record states; an operation is
 // retired when it has ended.
@@ -303,9 +299,8 @@ func (e dumpEntry) isOpen() bool {
 // String returns the collective, its group, the sizes of its inputs and the innermost line outside of
 // torch, for people.
 func (e dumpEntry) String() string {
-	name, description := e.group()
-	label := fmt.Sprintf("group %s (%s)", name, cmp.Or(description, "undescribed"))
-	if description == defaultGroup {
+	label := fmt.Sprintf("group %s (%s)", e.Group.name, cmp.Or(e.Group.description, "undescribed"))
+	if e.Group.description == defaultGroup {
 		label = "the default group"
 	}
 	text := fmt.Sprintf("collective %d of %s, %s", e.Sequence, label, e.Name)

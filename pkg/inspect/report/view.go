@@ -19,26 +19,19 @@ const ViewVersion = 1
 // of characters of a text.
 type View struct {
 	runIdentity
-	milestoneTimes
-
-	Banner   Banner   `json:"banner"`
-	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
-	Facts    []Fact   `json:"facts"`
-	roleExits
-	Phases   []PhaseStat    `json:"phases"`
-	Critical []CriticalStep `json:"critical_path,omitempty"`
-	Nodes    []NodeRow      `json:"node"` // sorted as rows: failed, never ready, last to be ready
-	Checks   []CheckGroup   `json:"checks,omitempty"`
-	Config   []Fact         `json:"configuration"`
-	Logs     []LogTail      `json:"logs,omitempty"`
+	Banner   Banner                `json:"banner"`
+	Problems []string              `json:"problems,omitempty"` // descriptions of what could not be read
+	Facts    []Fact                `json:"facts"`
+	Roles    []timeline.RoleStatus `json:"roles,omitempty"`
+	Exits    []RoleExit            `json:"role_exits,omitempty"` // by time
+	Phases   []PhaseStat           `json:"phases"`
+	Critical []CriticalStep        `json:"critical_path,omitempty"`
+	Nodes    []NodeRow             `json:"node"` // sorted as rows: failed, never ready, last to be ready
+	Checks   []CheckGroup          `json:"checks,omitempty"`
+	Config   []Fact                `json:"configuration"`
+	Logs     []LogTail             `json:"logs,omitempty"`
 
 	hasEnded bool // its end is recorded
-}
-
-// roleExits has the roles of the run, and the exits of their instances by time.
-type roleExits struct {
-	Roles []timeline.RoleStatus `json:"roles,omitempty"`
-	Exits []RoleExit            `json:"role_exits,omitempty"`
 }
 
 // RoleExit is the exit of an instance of a role.
@@ -52,7 +45,8 @@ type RoleExit struct {
 	Lines     []string      `json:"lines,omitempty" max:"600"`  // last lines of its log
 }
 
-// runIdentity identifies the run.
+// runIdentity identifies the run, and has the times from Begin to its milestones; 0 if it has not
+// reached them.
 type runIdentity struct {
 	Version int       `json:"version"`
 	Run     string    `json:"run"`
@@ -60,11 +54,7 @@ type runIdentity struct {
 	ReadAt  time.Time `json:"read_at"`
 	Begin   time.Time `json:"begin"` // first sign of life of any node, on the head's clock
 	Size    int       `json:"nodes"`
-}
 
-// milestoneTimes has the times from Begin to the milestones of the run; 0 if it has not reached
-// them.
-type milestoneTimes struct {
 	Gate time.Duration `json:"gate_ns"` // the gate opened, so the driver could start
 	End  time.Duration `json:"end_ns"`  // the run was over
 	Last time.Duration `json:"last_ns"` // last sign of life of any node
