@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -88,7 +89,8 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	}
 	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	roleHead := instances.NewHead(instances.HeadConfig{
-		Hang:      instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon")},
+		Hang: instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon"),
+			Diagnose: world.DiagnoseHang},
 		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps,
 		SilentDelay: h.cfg.Times.Peer, Links: h.Links,
 		HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,

@@ -179,11 +179,11 @@ func (h *head) runWorld(ctx context.Context) error {
 			if err != nil || !h.allRanksIdle(last) {
 				return cmp.Or(err, h.running.world.AwaitSpawned(own), errWorldEnded)
 			}
-			f := world.HungWorld{
+			f := world.DiagnoseHang(own, world.HungWorld{
 				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang,
 				HasSteps: len(h.steps.NodesWithSteps(last, signal.NoInstance, 0)) > 0, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
-			}.DiagnoseFailure(own)
+			})
 			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
 				return f
 			}

@@ -55,7 +55,11 @@ const endSlack = 10 * time.Second
 // it was started after. Each level has the longest grace period of its roles. It gives up when ctx
 // ends.
 func (h *Head) StopInOrder(ctx context.Context) {
-	for i, level := range h.endLevels {
+	var defs []roles.Definition
+	for i := range h.cfg.Plan.Roles {
+		defs = append(defs, *h.cfg.Plan.Roles[i].Definition)
+	}
+	for i, level := range roles.EndLevels(defs) {
 		var grace time.Duration
 		var states []*instanceState // the level's
 		for _, name := range level {
@@ -178,7 +182,7 @@ func (h *Head) dueAt(s *instanceState) time.Time {
 		return s.since.Add(s.role.Ready.Timeout + s.role.Stop.Grace + dueSlack)
 	case roles.StatusRestarting:
 		// The grace period of those that are left, the back-off, and the start of the next generation.
-		begin := later(s.since.Add(h.cfg.SilentDelay), s.resumeAt)
+		begin := latest(s.since.Add(h.cfg.SilentDelay), s.resumeAt)
 		return begin.Add(s.role.Stop.Grace + s.role.Ready.Timeout + dueSlack)
 	}
 	return time.Time{}

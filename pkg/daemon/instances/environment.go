@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -218,12 +217,6 @@ func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), 
 // exist. An empty value would remove the variable.
 const noGPUs = "-1"
 
-// endpointFiles has the state of the files of endpoints of a node.
-type endpointFiles struct {
-	writing ctxutil.Turn // held while the files are written
-	next    int          // number of the first list that is newer than the files; guarded by writing
-}
-
 // followEndpoints replaces the files of endpoints at each new list of ready instances. Before the
 // gate a node reads only lists that it may need: when one of its instances starts, and while one
 // is not ready.
@@ -239,12 +232,12 @@ func (n *Node) followEndpoints(ctx context.Context) {
 // loadEndpoints reads the newest list of ready instances in a listing of the control directory,
 // unless it is known, and replaces the files of endpoints.
 func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
-	if !n.endpoints.writing.Take(ctx) {
+	if !n.writing.Take(ctx) {
 		return
 	}
-	defer n.endpoints.writing.Leave()
+	defer n.writing.Leave()
 	number := l.Newest(signal.SeriesLive)
-	if number < n.endpoints.next {
+	if number < n.nextList {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
@@ -256,7 +249,7 @@ func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
 	if err := n.loadPlan(ctx, l); err != nil {
 		return // the next listing shows both again
 	}
-	n.endpoints.next = number + 1
+	n.nextList = number + 1
 	n.writeEndpoints(live.Ready)
 }
 

@@ -35,17 +35,22 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 	}
 	state := h.instances[mark.Instance]
 	var effect exitEffect
+	var lacks bool
 	h.update(func() {
 		effect = state.recordExit(mark, rec, at)
+		lacks = effect == exitIsLoss && h.lacks(state.role)
 		if effect == exitIsLoss && state.spans() {
 			rec.Message += describeUsed(state.role, &state.budget)
 		}
-		if effect == exitIsLoss && !h.lacks(state.role) || effect == exitRestarts || effect == exitSuperseded {
-			h.addTolerated(toleratedExit{at, rec.Message})
+		if effect != exitIgnored && !lacks {
+			// Those that are not mentioned any more are forgotten.
+			h.tolerated = append(slices.DeleteFunc(h.tolerated, func(earlier toleratedExit) bool {
+				return at.Sub(earlier.at) > toleratedWindow
+			}), toleratedExit{at, rec.Message})
 		}
 	})
-	h.logExit(state, rec, mark.Node, effect)
-	h.evaluate(state.role, rec, effect, at)
+	h.logExit(state, rec, mark.Node, effect, lacks)
+	h.evaluate(state.role, rec, effect, lacks, at)
 	if effect == exitRestarts && state.spans() {
 		h.advanceAfter(time.Until(state.resumeAt))
 	}
@@ -75,8 +80,10 @@ func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.
 }
 
 // evaluate ends the run if a role has fewer instances than it needs, or if all of its instances fail
-// together again and again. rec is the exit that may be the cause.
-func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect exitEffect, at time.Time) {
+// together again and again. rec is the exit that may be the cause, and lacks reports that the role has
+// too few instances because of it.
+func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect exitEffect, lacks bool,
+	at time.Time) {
 	h.mu.Lock()
 	count := h.count(role)
 	failures := h.failures[role.Name]
@@ -85,7 +92,6 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 	}
 	isCommon := failures.Record(role, count.Down, at)
 	first := failures.first
-	lost, lacks := effect == exitIsLoss, effect == exitIsLoss && h.lacks(role)
 	earlier := h.describeTolerated(at, rec.Message)
 	need := role.Required.Run
 	if !h.gateOpen {
@@ -101,7 +107,7 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 		cause = first
 		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the "+
 			"first: %s", all, role.Name, role.Restarts.Window, cause.Message)
-	case !lacks && lost:
+	case !lacks && effect == exitIsLoss:
 		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name,
 			all-count.Lost, all, rec.Message))
 		return
@@ -126,14 +132,6 @@ func (h *Head) lacks(role *roles.RolePlan) bool {
 // toleratedWindow is how long a tolerated exit is mentioned with a failure that follows.
 const toleratedWindow = time.Minute
 
-// addTolerated adds an exit that has not ended the run, and forgets those that are not mentioned any
-// more. The caller holds [Head.mu].
-func (h *Head) addTolerated(exit toleratedExit) {
-	h.tolerated = append(slices.DeleteFunc(h.tolerated, func(earlier toleratedExit) bool {
-		return exit.at.Sub(earlier.at) > toleratedWindow
-	}), exit)
-}
-
 // describeTolerated describes the exits that were tolerated in the minute before at: a failure that
 // follows may be their consequence. besides is the message of the failure itself. The caller holds
 // [Head.mu].
@@ -154,18 +152,17 @@ func (h *Head) describeTolerated(at time.Time, besides string) string {
 const maxEventLines = 10
 
 // logExit writes an event about the exit of an instance on a node, and what follows from it.
-func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, effect exitEffect) {
-	h.mu.Lock()
+func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, effect exitEffect,
+	lacks bool) {
 	follows := ""
 	switch {
 	case effect == exitRestarts, effect == exitSuperseded:
 		follows = "it is started again"
-	case effect == exitIsLoss && h.lacks(state.role):
+	case lacks:
 		follows = "the run ends"
 	case effect == exitIsLoss:
 		follows = "the role goes on without it"
 	}
-	h.mu.Unlock()
 	h.cfg.Events.WriteEvent(eventlog.InstanceExited, eventlog.Fields{
 		ObjectFields: eventlog.ObjectFields{Child: fmt.Sprintf("%s.%d", state.role.Name, state.instance.Index)},
 		FailureFields: eventlog.FailureFields{Subject: &node, Kind: rec.Kind, What: rec.Message,

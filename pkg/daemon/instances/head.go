@@ -42,8 +42,7 @@ type HeadConfig struct {
 // instance, from which [roles.Fold] determines its state. What follows from the states is found anew
 // after each change, so that no event depends on another one having been handled before it.
 type Head struct {
-	cfg       HeadConfig
-	endLevels [][]string
+	cfg HeadConfig
 
 	mu         sync.Mutex
 	spares     []roles.NodeFacts        // that are left; guarded by mu
@@ -55,30 +54,28 @@ type Head struct {
 	tolerated  []toleratedExit          // guarded by mu
 	failures   map[string]*roleFailures // each role's; guarded by mu
 	live       liveList                 // guarded by mu
-	lists      listNumber
-	isPlanning bool          // a plan is being published; guarded by mu
-	changed    chan struct{} // closed and replaced at each change; guarded by mu
+	publishing ctxutil.Turn             // held while a list of live instances is published
+	nextList   int                      // its number; guarded by publishing
+	isPlanning bool                     // a plan is being published; guarded by mu
+	changed    chan struct{}            // closed and replaced at each change; guarded by mu
 }
 
 // NewHead returns the part of the head. Nothing runs yet.
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
-		spares: slices.Clone(cfg.Spares), plan: cfg.Record, lists: listNumber{publishing: make(ctxutil.Turn, 1)},
+		spares: slices.Clone(cfg.Spares), plan: cfg.Record, publishing: make(ctxutil.Turn, 1),
 	}
 	members := membersOf(cfg.Record.Offers)
-	var defs []roles.Definition
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
-		defs = append(defs, *role.Definition)
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
 			state := newInstanceState(role, &role.Instances[j], members, len(role.After) == 0)
 			h.instances = append(h.instances, state)
 		}
 	}
-	h.endLevels = roles.EndLevels(defs)
-	cfg.Worlds.SetFinder((&worldFinder{Head: h, open: make(map[int]openWorld)}).find)
+	cfg.Worlds.SetFinder(h.findWorld)
 	return h
 }
 
@@ -291,7 +288,8 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 				}
 			}
 		}
-		state.begin(next)
+		state.evidence.Generation = next
+		state.fold()
 	}
 	return orders, old
 }
@@ -347,11 +345,6 @@ func (l liveList) differsFrom(o liveList) bool {
 	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost) || l.plan != o.plan
 }
 
-type listNumber struct {
-	publishing ctxutil.Turn // held while a list is published
-	next       int          // guarded by publishing
-}
-
 // liveInterval is the shortest time between two lists of ready instances after the gate.
 const liveInterval = time.Second
 
@@ -379,10 +372,10 @@ func (h *Head) publishLive(ctx context.Context) {
 // publishList publishes the instances that are ready and lost at present, unless it has. It reports
 // whether they are published; if not, the next call tries again.
 func (h *Head) publishList(ctx context.Context) bool {
-	if !h.lists.publishing.Take(ctx) {
+	if !h.publishing.Take(ctx) {
 		return false
 	}
-	defer h.lists.publishing.Leave()
+	defer h.publishing.Leave()
 	h.mu.Lock()
 	next := h.currentLive()
 	earlier := h.live
@@ -393,14 +386,14 @@ func (h *Head) publishList(ctx context.Context) bool {
 		return true
 	}
 	list := &record.LiveInstances{Ready: next.ready, Lost: next.lost}
-	err := h.cfg.Publish(signal.ControlDir, signal.SeriesLive.Name(h.lists.next), list, false)
-	h.lists.next++ // a name is not used again, because a try may have succeeded although it failed
+	err := h.cfg.Publish(signal.ControlDir, signal.SeriesLive.Name(h.nextList), list, false)
+	h.nextList++ // a name is not used again, because a try may have succeeded although it failed
 	if err != nil {
 		h.cfg.LogWriteError(err)
 		h.update(func() { h.live = earlier })
 		return false
 	}
-	h.removeLive(ctx, h.lists.next-3)
+	h.removeLive(ctx, h.nextList-3)
 	return true
 }
 

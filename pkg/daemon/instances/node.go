@@ -70,13 +70,13 @@ type Host interface {
 // Node runs the instances of the roles of one node.
 type Node struct {
 	cfg         NodeConfig
-	defs        []roles.Definition
 	plans       *nodePlan
 	startOnce   sync.Once // guards the start of the supervisors
-	endLevels   [][]string
 	environment environment
-	output      *outputs
-	endpoints   endpointFiles
+	tagsLines   bool         // the output of primary roles comes from several processes
+	output      sync.Mutex   // held while such a line is written
+	writing     ctxutil.Turn // held while the files of endpoints are written
+	nextList    int          // number of the first list that is newer than them; guarded by writing
 	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
 
 	supervisors sync.WaitGroup
@@ -90,9 +90,16 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, defs: cfg.Defs, plans: &nodePlan{reading: make(ctxutil.Turn, 1)},
-		output: newOutputs(cfg, plan)}
-	n.endpoints.writing = make(ctxutil.Turn, 1)
+	n := &Node{cfg: cfg, plans: &nodePlan{reading: make(ctxutil.Turn, 1)}, writing: make(ctxutil.Turn, 1)}
+	primaries := 0
+	for i := range plan.Roles {
+		if role := &plan.Roles[i]; role.Primary {
+			for _, instance := range role.Instances {
+				primaries += len(instance.Processes)
+			}
+		}
+	}
+	n.tagsLines = primaries != 1
 	n.plans.set(plan, cfg.Record, n.ownNode())
 	cfg.Steps.SetWorlds(func(number int) string {
 		role, instance := plan.FindInstance(number)
@@ -101,7 +108,6 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 		}
 		return instanceName(role, instance)
 	})
-	n.endLevels = roles.EndLevels(n.defs)
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, n.plans)
 	return n, err
@@ -184,11 +190,6 @@ func (n *Node) LongestGrace() (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// endLevelOf returns the number of the level with which a role stops, from 1.
-func endLevelOf(levels [][]string, role string) int {
-	return 1 + slices.IndexFunc(levels, func(level []string) bool { return slices.Contains(level, role) })
 }
 
 // awaitControl waits until a listing of the control directory satisfies the condition, or ctx ends.

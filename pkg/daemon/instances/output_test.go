@@ -48,7 +48,8 @@ func TestOutputOfSeveralProcesses(t *testing.T) {
 			t.Errorf("the output is %q", got)
 		}
 		role := &r.plan.Roles[0]
-		out, err := r.nodes[0].output.writers(role, &role.Instances[0], role.Instances[0].Processes[1])
+		s := r.nodes[0].newSupervisor(role, &role.Instances[0])
+		out, err := s.writers(role.Instances[0].Processes[1])
 		_, _ = fmt.Fprintln(err, "e")
 		if got := r.nodes[0].out.String(); out == err || !strings.HasSuffix(got, "\ntrain.0.1: e\n") {
 			t.Errorf("the output is %q", got)

@@ -148,7 +148,7 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec); err != nil {
 		return err
 	}
-	plan, err := MakePlan(n.defs, rec)
+	plan, err := MakePlan(n.cfg.Defs, rec)
 	if err != nil {
 		return err
 	}

@@ -59,58 +59,54 @@ func (r *readiness) forget(rank int) {
 	delete(r.unready, rank)
 }
 
-// watchProbes repeats the probes of a ready process: it publishes changes of the node's readiness,
-// and calls hangs with the last error when the alive probe has failed for too long. stop ends the
-// watch and waits for it.
+// watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
+// readiness, and calls hangs with the last error when the alive probe has failed for too long.
 func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process,
-	generation int, all *readiness) (stop func()) {
+	generation int, all *readiness) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
-		return func() { hangs(nil) }
+		return
 	}
-	ended := make(chan struct{})
-	s.cfg.Background(func(context.Context) {
-		defer close(ended)
-		failing := failureClock{limit: s.role.Alive.After}
-		defer all.forget(p.Rank)
-		for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
-			if start.alive != nil {
-				if err := start.alive.Try(ctx); failing.record(err, time.Now()) {
-					hangs(err)
-					return
-				}
+	defer all.forget(p.Rank)
+	var failing time.Time // when the alive probe failed first; zero after a success
+	for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
+		if start.alive != nil {
+			err := start.alive.Try(ctx)
+			if err == nil {
+				failing = time.Time{}
+			} else if failing.IsZero() {
+				failing = time.Now()
 			}
-			if start.ready == nil {
-				continue
-			}
-			isReady := start.ready.Try(ctx) == nil
-			if ctx.Err() != nil {
-				continue
-			}
-			change := all.update(p.Rank, isReady)
-			if change == 0 {
-				continue
-			}
-			state := record.InstanceReady
-			if change%2 == 1 {
-				state = record.InstanceUnready
-			}
-			s.mark(generation, state, change)
-			if old := change - 2; old > 0 { // the state of that time is known by the changes since
-				s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
+			if err != nil && time.Since(failing) >= s.role.Alive.After {
+				hangs(err)
+				return
 			}
 		}
-	})
-	return func() {
-		hangs(nil)
-		<-ended
+		if start.ready == nil {
+			continue
+		}
+		isReady := start.ready.Try(ctx) == nil
+		if ctx.Err() != nil {
+			return
+		}
+		change := all.update(p.Rank, isReady)
+		if change == 0 {
+			continue
+		}
+		state := record.InstanceReady
+		if change%2 == 1 {
+			state = record.InstanceUnready
+		}
+		s.mark(generation, state, change)
+		if old := change - 2; old > 0 { // the state of that time is known by the changes since
+			s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
+		}
 	}
 }
 
-// watchPorts looks at the listeners on the ports of a generation. Without a probe, it publishes
-// when the processes listen there. It says once that another user listens on one of the ports.
-// stop ends the watch and waits for it.
-func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, generation int) (stop func()) {
+// watchPorts looks at the listeners on the ports of a generation until ctx ends. Without a probe, it
+// publishes when the processes listen there. It says once that another user listens on one of the ports.
+func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, generation int) {
 	var ports []int
 	var unlisted []startedProcess
 	for _, one := range started {
@@ -124,29 +120,20 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 		}
 	}
 	if s.cfg.Ports == nil || len(ports) == 0 {
-		return func() {}
+		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	s.cfg.Background(func(context.Context) {
-		defer close(ended)
-		saysStranger, awaitsListener := true, len(unlisted) > 0
-		for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
-			if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
-				awaitsListener = false
-				s.mark(generation, record.InstanceReady, 1)
-			}
-			if saysStranger {
-				saysStranger = !s.findStranger(ports, awaitsListener)
-			}
-			if !ctxutil.SleepContext(ctx, pause) {
-				return
-			}
+	saysStranger, awaitsListener := true, len(unlisted) > 0
+	for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
+		if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
+			awaitsListener = false
+			s.mark(generation, record.InstanceReady, 1)
 		}
-	})
-	return func() {
-		cancel()
-		<-ended
+		if saysStranger {
+			saysStranger = !s.findStranger(ports, awaitsListener)
+		}
+		if !ctxutil.SleepContext(ctx, pause) {
+			return
+		}
 	}
 }
 
@@ -179,22 +166,4 @@ func (s *supervisor) findStranger(ports []int, awaitsListener bool) bool {
 			"address does not reach it", s.instanceName(), s.cfg.Name, found[0]))
 	}
 	return true
-}
-
-// failureClock measures for how long a probe has failed without a break.
-type failureClock struct {
-	limit time.Duration
-	since time.Time // of the first failure; zero after a success
-}
-
-// record records a try at a time, and reports whether the probe has failed for longer than the
-// limit.
-func (c *failureClock) record(err error, at time.Time) bool {
-	switch {
-	case err == nil:
-		c.since = time.Time{}
-	case c.since.IsZero():
-		c.since = at
-	}
-	return err != nil && at.Sub(c.since) >= c.limit
 }

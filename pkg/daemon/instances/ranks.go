@@ -7,12 +7,12 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -85,13 +85,11 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 		})
 	}
 	if !s.spans {
-		cfg.RendezvousLink = localLink(world.NewHead(world.HeadConfig{
-			Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts,
-			JobName: id.JobName, Trail: s.cfg.Events, Log: s.cfg.Log, Background: cfg.Background,
-		}), cfg.Background)
+		head := newWorldHead(s.cfg.Publisher, rec, id, cfg.Background)
+		cfg.RendezvousLink = localLink(head, cfg.Background)
 	}
 	w.node = world.OpenNode(life, world.Config{
-		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s},
+		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: s.rankWriter,
 		NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
@@ -224,61 +222,52 @@ func (w *generationWorld) startRank(ctx context.Context, p roles.Process,
 	return child, func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }, err
 }
 
-type rankOutput struct{ *supervisor }
-
-// RankWriter implements [world.RankOutput].
-func (o rankOutput) RankWriter(rank int, isErr bool) io.Writer {
-	out, err := o.output.writers(o.role, o.instance, roles.Process{Rank: rank})
+// rankWriter returns the writer of a rank's standard output or standard error. A process completes its
+// last line.
+func (s *supervisor) rankWriter(rank int, isErr bool) io.Writer {
+	out, err := s.writers(roles.Process{Rank: rank})
 	if isErr {
 		return err
 	}
 	return out
 }
 
-// EndRank implements [world.RankOutput].
-func (o rankOutput) EndRank(int) {} // a process completes its last line
-
-// worldFinder creates the head's sides of the worlds of instances that span several nodes.
-type worldFinder struct {
-	*Head
-	mu   sync.Mutex
-	open map[int]openWorld // newest world of each instance, by number; guarded by mu
+// newWorldHead returns the head's side of the world of a generation.
+func newWorldHead(p *lifecycle.Publisher, rec *record.Placement, id world.ID,
+	background func(task func(ctx context.Context))) *world.Head {
+	return world.NewHead(world.HeadConfig{
+		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName,
+		Trail: p.Events, Log: p.Log, Background: background,
+	})
 }
 
-type openWorld struct {
-	key   string
-	world rendezvous.World
-}
-
-// find returns the world with a key, when one of its nodes connects. Worlds of earlier generations
-// of an instance are removed.
-func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// findWorld returns the world with a key of an instance that spans several nodes, when one of these
+// connects. Worlds of earlier generations of the instance are removed.
+func (h *Head) findWorld(key string) (found rendezvous.World, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	number, generation, ok := world.ParseGenerationKey(key)
-	if !ok || number < 0 || number >= len(f.instances) {
+	if !ok || number < 0 || number >= len(h.instances) {
 		return found, false
 	}
-	f.Head.mu.Lock()
-	state := f.instances[number]
-	role, instance, isPresent := state.role, state.instance, state.Generation == generation
-	nodes, facts := slices.Clone(state.evidence.Nodes), f.plan.Offers
-	f.Head.mu.Unlock()
-	if known := f.open[number]; !isPresent || !role.Placement.HasRanks || known.key == key {
-		return known.world, isPresent && known.key == key
+	state := h.instances[number]
+	role, instance := state.role, state.instance
+	switch {
+	case state.Generation != generation || !role.Placement.HasRanks:
+		return found, false
+	case state.worldKey == key:
+		return state.world, true
 	}
-	rec, _ := placeRanks(facts, role, instance, generation)
-	id := world.GenerationID(f.cfg.Dir.Name(), f.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
-	head := world.NewHead(world.HeadConfig{
-		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName,
-		Trail: f.cfg.Events, Log: f.cfg.Log, Background: f.cfg.Background,
-	})
+	rec, _ := placeRanks(h.plan.Offers, role, instance, generation)
+	id := world.GenerationID(h.cfg.Dir.Name(), h.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
+	nodes := slices.Clone(state.evidence.Nodes)
 	for i, node := range nodes { // the daemons that connect
-		nodes[i] = f.memberOf(node, role)
+		nodes[i] = h.memberOf(node, role)
 	}
-	found = rendezvous.World{Head: head.Rendezvous, Nodes: func() []int { return nodes }}
-	f.cfg.Worlds.Remove(f.open[number].key)
-	f.cfg.Worlds.Add(key, found)
-	f.open[number] = openWorld{key, found}
+	found = rendezvous.World{Head: newWorldHead(h.cfg.Publisher, rec, id, h.cfg.Background).Rendezvous,
+		Nodes: func() []int { return nodes }}
+	h.cfg.Worlds.Remove(state.worldKey)
+	h.cfg.Worlds.Add(key, found)
+	state.worldKey, state.world = key, found
 	return found, true
 }

@@ -517,18 +517,17 @@ func TestWorldsOfGenerations(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		finder := &worldFinder{Head: r.head, open: make(map[int]openWorld)}
 		for key, nodes := range map[string][]int{"1.0": {0, 1}, "2.0": {2, 3}} {
-			found, ok := finder.find(key)
+			found, ok := r.head.findWorld(key)
 			if !ok || !slices.Equal(found.Nodes(), nodes) {
 				t.Fatalf("world %s: %v, with the nodes %v, want %v", key, ok, found.Nodes(), nodes)
 			}
-			if again, _ := finder.find(key); again.Head != found.Head {
+			if again, _ := r.head.findWorld(key); again.Head != found.Head {
 				t.Errorf("world %s is created twice", key)
 			}
 		}
 		for _, key := range []string{"", "1", "1.1", "3.0", "-1.0"} {
-			if _, ok := finder.find(key); ok {
+			if _, ok := r.head.findWorld(key); ok {
 				t.Errorf("there is a world %q", key)
 			}
 		}
@@ -536,9 +535,9 @@ func TestWorldsOfGenerations(t *testing.T) {
 		r.later()
 		r.want("starts", r.starts(), "server.0.0.g0", "server.0.1.g0", "trainer.0.0.g0", "trainer.0.1.g0",
 			"trainer.1.0.g0", "trainer.1.0.g1", "trainer.1.1.g0", "trainer.1.1.g1")
-		_, before := finder.find("2.0")
-		_, now := finder.find("2.1")
-		_, other := finder.find("1.0")
+		_, before := r.head.findWorld("2.0")
+		_, now := r.head.findWorld("2.1")
+		_, other := r.head.findWorld("1.0")
 		if before || !now || !other {
 			t.Errorf("there are the worlds before %v, now %v, and of the other instance %v", before, now, other)
 		}

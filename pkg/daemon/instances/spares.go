@@ -57,7 +57,12 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 			canGoOn = canGoOn && !role.LacksInstances(h.count(role).Lost+count, h.gateOpen)
 		}
 		if silent { // a node that is cut off notices that in this time, and then stops its processes
-			delay = h.cfg.SilentDelay + loss.longestGrace()
+			delay = h.cfg.SilentDelay
+			for state, nodes := range loss.parts {
+				if len(nodes) > 0 {
+					delay = max(delay, h.cfg.SilentDelay+state.role.Stop.Grace)
+				}
+			}
 		}
 		if canGoOn {
 			h.applyLoss(loss, delay)
@@ -67,20 +72,14 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		h.advanceAfter(0)
 		if silent {
 			h.advanceAfter(delay)
-			h.cfg.Background(func(context.Context) { h.orderLost(members) })
+			var names []string
+			for _, member := range members {
+				names = append(names, signal.LostName(member, h.cfg.Size))
+			}
+			h.cfg.Background(func(context.Context) { h.order(names...) }) // should they run again
 		}
 	}
 	return canGoOn
-}
-
-// orderLost orders members that have fallen silent to end their part in the run, should they run
-// again.
-func (h *Head) orderLost(members []int) {
-	var names []string
-	for _, member := range members {
-		names = append(names, signal.LostName(member, h.cfg.Size))
-	}
-	h.order(names...)
 }
 
 // loseAtEnd records the loss of members while the run is ending: nothing is awaited from them. It
@@ -178,16 +177,6 @@ func (h *Head) hasStepInstances(node int) bool {
 		func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
 }
 
-// longestGrace returns the longest grace period of the instances that are concerned.
-func (l nodeLoss) longestGrace() (longest time.Duration) {
-	for state, nodes := range l.parts {
-		if len(nodes) > 0 {
-			longest = max(longest, state.role.Stop.Grace)
-		}
-	}
-	return longest
-}
-
 // applyLoss records a loss without which all roles have enough instances. Processes of the lost nodes
 // may run for the delay. The caller holds [Head.mu].
 func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
@@ -202,7 +191,7 @@ func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
 		return v.isSpareLost
 	})
 	for _, v := range loss.vacancies {
-		v.fillAt = later(fillAt, waited[v.place])
+		v.fillAt = latest(fillAt, waited[v.place])
 		h.vacancies = append(h.vacancies, v)
 	}
 	for state, nodes := range loss.parts {
@@ -226,12 +215,7 @@ func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
 	})
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // fillable returns the vacancies that spares may take now: no process of the lost node can run any
 // more, and those of its instances on other nodes have ended. The caller holds [Head.mu].

@@ -104,7 +104,7 @@ func (s *supervisor) startCommand(
 		s.cfg.Steps.AddProcess(name, s.stepProcess(p.Rank, number))
 	}
 	start.spec.Name, start.spec.Env = name, envlist.With(start.spec.Env, more)
-	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
+	start.spec.Stdout, start.spec.Stderr = s.writers(p)
 	svc := framework.NewService(name, nil, nil, start.ready)
 	svc.Ports = start.ports
 	if s.role.ListsListeners() { // it may never listen: another user at its port does not keep it from running
@@ -180,41 +180,18 @@ func (s *supervisor) logName(p roles.Process, number int) string {
 	return name + ".log"
 }
 
-// outputs decides which processes write to the standard streams of the daemon.
-type outputs struct {
-	out, err io.Writer
-	alone    bool // the only primary role has one process
-	mu       *sync.Mutex
-}
-
-func newOutputs(cfg NodeConfig, plan *roles.Plan) *outputs {
-	o := &outputs{out: cfg.Out, err: cfg.Err, mu: new(sync.Mutex)}
-	processes := 0
-	for i := range plan.Roles {
-		if role := &plan.Roles[i]; role.Primary {
-			for _, instance := range role.Instances {
-				processes += len(instance.Processes)
-			}
-		}
-	}
-	o.alone = processes == 1
-	return o
-}
-
 // writers returns the writers for the output of a process: nil for a role that is not primary. If
 // several processes are primary, their lines begin with their name.
-func (o *outputs) writers(role *roles.RolePlan, instance *roles.Instance, p roles.Process) (out, err io.Writer) {
+func (s *supervisor) writers(p roles.Process) (out, err io.Writer) {
 	switch {
-	case !role.Primary:
+	case !s.role.Primary:
 		return nil, nil
-	case o.alone:
-		return o.out, o.err
+	case !s.tagsLines:
+		return s.cfg.Out, s.cfg.Err
 	}
-	tag := fmt.Sprintf("%s.%d: ", role.Name, instance.Index)
-	if len(instance.Processes) > 1 {
-		tag = fmt.Sprintf("%s.%d.%d: ", role.Name, instance.Index, p.Rank)
-	}
-	return &lineTagger{out: o.out, tag: tag, mu: o.mu}, &lineTagger{out: o.err, tag: tag, mu: o.mu}
+	tag := s.processName(p) + ": "
+	return &lineTagger{out: s.cfg.Out, tag: tag, mu: &s.output},
+		&lineTagger{out: s.cfg.Err, tag: tag, mu: &s.output}
 }
 
 // maxPartialLine is the number of bytes from which an unfinished line is passed on.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -26,6 +27,11 @@ type instanceState struct {
 	resumeAt time.Time                    // before that, the next generation does not start
 	ordered  int                          // the newest generation before which all others were told to stop
 	joined   int                          // the newest generation whose nodes may join its first one, plus 1; 0: none
+	// the newest generation that was found to hang, plus 1; 0: none
+	hungBefore int
+
+	worldKey string           // of its newest world; empty: none
+	world    rendezvous.World // the newest
 }
 
 func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int, started bool) *instanceState {
@@ -66,11 +72,6 @@ func (s *instanceState) isListed() bool {
 		newest, _ := s.evidence.Marks.Newest(node)
 		return newest.Generation != s.Generation || newest.Change == 0
 	})
-}
-
-func (s *instanceState) begin(generation int) {
-	s.evidence.Generation = generation
-	s.fold()
 }
 
 // giveUp records that the instance is lost.
@@ -130,12 +131,6 @@ func (s *instanceState) isRemoved(generation int) bool {
 	return generation <= s.Generation-keptGenerations
 }
 
-// setHandled records that an exit has been handled, and forgets those that have been removed.
-func (s *instanceState) setHandled(exit record.InstanceMark) {
-	s.handled[exit] = true
-	maps.DeleteFunc(s.handled, func(known record.InstanceMark, _ bool) bool { return s.isRemoved(known.Generation) })
-}
-
 // exitEffect is what follows from an exit.
 type exitEffect int
 
@@ -148,7 +143,8 @@ const (
 
 // recordExit records an exit on a node, and returns what follows from it.
 func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.InstanceExit, at time.Time) exitEffect {
-	s.setHandled(mark)
+	s.handled[mark] = true
+	maps.DeleteFunc(s.handled, func(known record.InstanceMark, _ bool) bool { return s.isRemoved(known.Generation) })
 	switch {
 	case mark.Generation < s.Generation && !s.spans() && mark.Generation > s.decided:
 		s.decided = mark.Generation

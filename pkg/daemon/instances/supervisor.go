@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,39 +33,24 @@ type supervisor struct {
 	budget   roles.RestartBudget
 	wasReady bool
 	stop     context.Context // done when the instance must stop and not start again
-	names    publishedNames
-}
 
-// publishedNames has the names that a node has published about the newest generations of an
-// instance.
-type publishedNames struct {
-	mu           sync.Mutex
-	byGeneration map[int][]string // guarded by mu
-}
-
-// add records that a name of a generation is published, and returns those of earlier ones that are
-// not needed any more.
-func (p *publishedNames) add(generation int, name string) (old []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.byGeneration == nil {
-		p.byGeneration = make(map[int][]string)
-	}
-	p.byGeneration[generation] = append(p.byGeneration[generation], name)
-	for known, names := range p.byGeneration {
-		if known <= generation-keptGenerations {
-			old = append(old, names...)
-			delete(p.byGeneration, known)
-		}
-	}
-	return old
+	mu    sync.Mutex
+	names map[int][]string // published names of the newest generations; guarded by mu
 }
 
 // report reports a name of a generation of the instance to the head, and removes old ones: an
 // instance that is started again for ever must not fill the directory.
 func (s *supervisor) report(generation int, name string, rec record.Record, durable bool) {
 	s.cfg.Report(name, rec, durable)
-	s.cfg.RemoveOldNames(signal.NodesDir, s.names.add(generation, name))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names[generation] = append(s.names[generation], name)
+	for known, names := range s.names {
+		if known <= generation-keptGenerations {
+			s.cfg.RemoveOldNames(signal.NodesDir, names)
+			delete(s.names, known)
+		}
+	}
 }
 
 func (s *supervisor) mark(generation int, state record.InstanceState, change int) {
@@ -72,7 +58,7 @@ func (s *supervisor) mark(generation int, state record.InstanceState, change int
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n}
+	s := &supervisor{Node: n, names: make(map[int][]string)}
 	s.usePlan(role, instance)
 	return s
 }
@@ -176,7 +162,9 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	both, cancel := context.WithCancel(ended)
 	defer cancel()
 	defer context.AfterFunc(s.stopAll, cancel)()
-	name := signal.EndName(endLevelOf(s.endLevels, s.role.Name))
+	level := slices.IndexFunc(roles.EndLevels(s.cfg.Defs),
+		func(level []string) bool { return slices.Contains(level, s.role.Name) })
+	name := signal.EndName(1 + level)
 	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
 }
 
@@ -368,12 +356,14 @@ func (g *generation) outcome() (*health.Failure, roles.Exit) {
 // watch waits until a process has exited that should not, all have ended with 0, or ctx ends.
 func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	ctx, cancel := context.WithCancel(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	defer cancel()
-	defer g.watchHang(ctx, s, number, func(f *health.Failure) {
+	g.watchHang(ctx, s, number, &watches, func(f *health.Failure) {
 		g.fail(f, health.OutcomeOfCause(f.Failure).Code)
 		cancel()
-	})()
-	defer s.watchPorts(ctx, g.started, number)()
+	})
+	watches.Go(func() { s.watchPorts(ctx, g.started, number) })
 	all := &readiness{published: time.Now()}
 	var waits sync.WaitGroup
 	for _, one := range g.started {
@@ -395,7 +385,10 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 		return one.AwaitFailure(ctx)
 	}
 	watched, hangs := context.WithCancelCause(ctx)
-	defer s.watchProbes(watched, hangs, one.process, number, all)()
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer hangs(nil)
+	probes.Go(func() { s.watchProbes(watched, hangs, one.process, number, all) })
 	limited, cancel := s.withTimeLimit(watched)
 	defer cancel()
 	if f := s.awaitFailure(limited, one); f != nil || ctx.Err() != nil || limited.Err() == nil {

@@ -45,8 +45,8 @@ func (h HungWorld) askNodes(ctx context.Context) (diagnosis exec.Diagnosis, err 
 	return diagnosis, err
 }
 
-// DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
-func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
+// DiagnoseHang logs the stacks of all ranks, and returns the failure of the world.
+func DiagnoseHang(ctx context.Context, h HungWorld) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()
 	diagnosis, err := h.askNodes(ctx)

@@ -52,20 +52,13 @@ type Config struct {
 	// have their own: see [Node.BuildSpec].
 	BaseEnv func() []string
 	PMIx    *PMIxStartup
-	Output  RankOutput // nil for the daemon's streams, as the configuration requests
+	// Output returns the writer of a rank's standard output or standard error, or nil if only its log
+	// needs it; nil: the daemon's streams, as the configuration requests.
+	Output func(rank int, isErr bool) io.Writer
 	// NoMPI is the reason why ranks must not use MPI; empty if they may.
 	NoMPI string
 	// ReportStep records a step that a rank has reported itself; nil: as a step of the run's world.
 	ReportStep func(rank int, step float64)
-}
-
-// RankOutput receives the output of ranks.
-type RankOutput interface {
-	// RankWriter returns the writer of a rank's standard output or standard error, or nil if only its
-	// log needs it.
-	RankWriter(rank int, isErr bool) io.Writer
-	// EndRank ends the output of a rank.
-	EndRank(rank int)
 }
 
 // RendezvousLink is the way to the head's side of the rendezvous.
@@ -85,7 +78,7 @@ type Node struct {
 	rendezvous *rendezvous.Node
 	socket     string
 	mpi        *pmi.Node
-	output     RankOutput
+	output     func(rank int, isErr bool) io.Writer
 	mux        *console.Mux    // nil if the output goes elsewhere
 	lifetime   context.Context // ends with this part of the world; its cause is the reason
 	end        context.CancelCauseFunc
@@ -129,7 +122,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag,
 			Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
 		})
-		n.output = n.mux
+		n.output = n.mux.RankWriter
 	}
 	return n
 }
@@ -292,8 +285,12 @@ func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, 
 	if n.cfg.World.GoOn { // otherwise the end of this rank ends all ranks
 		fit.OnFailed = n.deathNotifier(proc)
 	}
-	fit.Stdout, fit.Stderr = n.output.RankWriter(rank.Rank, false), n.output.RankWriter(rank.Rank, true)
-	fit.OnOutputDone = func() { n.output.EndRank(rank.Rank) }
+	fit.Stdout, fit.Stderr = n.output(rank.Rank, false), n.output(rank.Rank, true)
+	fit.OnOutputDone = func() {
+		if n.mux != nil {
+			n.mux.EndRank(rank.Rank)
+		}
+	}
 	return fit, nil
 }
 

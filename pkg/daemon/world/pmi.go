@@ -126,7 +126,7 @@ func (p peerNodes) SpawnJob(ctx context.Context, s pmi.SpawnRequest) (string, er
 
 // writeOutput writes text that a rank prints through its PMIx server.
 func (s *mpiServers) writeOutput(by pmi.ProcID, text string, isErr bool) {
-	if out := s.node.output.RankWriter(s.node.mpi.RunNumber(by), isErr); out != nil {
+	if out := s.node.output(s.node.mpi.RunNumber(by), isErr); out != nil {
 		_, _ = out.Write([]byte(text))
 	}
 }
