@@ -125,7 +125,7 @@ func copyTree(ctx context.Context, share signal.SharedFS, from, to string, tail 
 		}
 		defer func() { _ = in.Close() }()
 		if files++; files == 1 {
-			if err := share.ChangeName(signal.MakeDir, "", to); err != nil {
+			if err := share.ChangeName(signal.OpMkdir, "", to); err != nil {
 				return err
 			}
 		}

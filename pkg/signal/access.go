@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -56,8 +57,11 @@ type SharedFS interface {
 	WriteFile(path string, data []byte, durable bool) error
 	// OpenAppend opens a file for appending, and creates it if it is missing.
 	OpenAppend(path string) (io.WriteCloser, error)
-	// ChangeName changes names. Its parameter from is only used if two names are involved.
-	ChangeName(how NameChange, from, to string) error
+	// ChangeName changes names. OpMkdir makes the directory `to`; OpRename gives the file `from` the
+	// name `to`; OpLink makes `to` another name of `from`, and fails with ErrExist if `to` exists;
+	// OpSymlink makes `to` a symbolic link with the target `from`; OpRemove removes `to` and everything
+	// in it, without an error if it is missing; OpSync makes the names in the directory `to` durable.
+	ChangeName(how Op, from, to string) error
 }
 
 // FileAttributes are the attributes of a name that decide whether it can be trusted, and the
@@ -68,20 +72,6 @@ type FileAttributes struct {
 	ModTime time.Time // modification time by the server's clock; zero if it is not available
 	Size    int64
 }
-
-// NameChange is a change of names.
-type NameChange string
-
-// The changes, with the parameters of [SharedFS]'s ChangeName.
-const (
-	MakeDir    NameChange = "make"   // makes the directory `to`
-	RenamePath NameChange = "rename" // gives the file `from` the name `to`
-	// makes `to` another name of `from`; fails with ErrExist if `to` exists
-	MakeLink    NameChange = "link"
-	MakeSymlink NameChange = "symlink" // makes `to` a symbolic link with the target `from`
-	RemoveTree  NameChange = "remove"  // removes `to` and everything in it; no error if it is missing
-	SyncDir     NameChange = "settle"  // makes the names in the directory `to` durable
-)
 
 // Access is a daemon's access to the shared file system. Its zero value accesses the file system
 // directly, with a meter that is not read.
@@ -97,18 +87,14 @@ type Access struct {
 }
 
 func (a Access) withDefaults() Access {
-	if a.Meter == nil {
-		a.Meter = new(CallMeter)
-	}
+	a.Meter = cmp.Or(a.Meter, new(CallMeter))
 	if a.FS == nil {
 		a.FS = NewDiskFS(a.Meter)
 	}
 	if a.Jitter == nil {
 		a.Jitter = rand.Float64
 	}
-	if a.serverClock == nil {
-		a.serverClock = new(clockOffset)
-	}
+	a.serverClock = cmp.Or(a.serverClock, new(clockOffset))
 	return a
 }
 
@@ -344,41 +330,35 @@ func (e appendedFile) Write(data []byte) (int, error) {
 
 func (e appendedFile) Close() error { return e.share.closeFile(e.file, e.path) }
 
-func (d diskFS) ChangeName(how NameChange, from, to string) error {
-	if how == SyncDir {
+func (d diskFS) ChangeName(how Op, from, to string) error {
+	if how == OpSync {
 		return d.syncDir(to)
 	}
-	err := d.callRelative(opsByChange[how], to, func() error {
+	err := d.callRelative(how, to, func() error {
 		from, target := d.held.relativePath(from), from
 		to := d.held.relativePath(to)
 		switch how {
-		case MakeDir:
+		case OpMkdir:
 			return unix.Mkdirat(to.fd, to.name, dirMode)
-		case RenamePath:
+		case OpRename:
 			// os.Rename is not used, because it queries the new name first, and the client would cache that
 			// it is missing.
 			return unix.Renameat(from.fd, from.name, to.fd, to.name)
-		case MakeLink:
+		case OpLink:
 			return unix.Linkat(from.fd, from.name, to.fd, to.name, 0)
-		case MakeSymlink:
+		case OpSymlink:
 			return unix.Symlinkat(target, to.fd, to.name)
-		case RemoveTree:
+		case OpRemove:
 			return to.removeTree()
 		default:
 			return errors.New("internal error: no such change: " + string(how))
 		}
 	})
 	// A repeated request may report that the link exists although the first one has made it.
-	if how == MakeLink && errors.Is(err, os.ErrExist) && d.isLinkTo(from, to) {
+	if how == OpLink && errors.Is(err, os.ErrExist) && d.isLinkTo(from, to) {
 		return nil
 	}
 	return err
-}
-
-// opsByChange maps changes of names to the kinds of calls.
-var opsByChange = map[NameChange]Op{
-	MakeDir: OpMkdir, RenamePath: OpRename, MakeLink: OpLink, MakeSymlink: OpSymlink,
-	RemoveTree: OpRemove,
 }
 
 // isLinkTo reports whether `to` is already a link to `from`. If the kernel repeats a request

@@ -93,7 +93,7 @@ func TestDiskClose(t *testing.T) {
 		{"write for good", func(d diskFS, path string) error {
 			return d.WriteFile(path+draftName("", "new")[1:], []byte("x"), true)
 		}},
-		{"settle", func(d diskFS, path string) error { return d.ChangeName(SyncDir, "", filepath.Dir(path)) }},
+		{"settle", func(d diskFS, path string) error { return d.ChangeName(OpSync, "", filepath.Dir(path)) }},
 		{"extend", func(d diskFS, path string) error {
 			file, err := d.OpenAppend(path)
 			if err == nil {
@@ -208,13 +208,13 @@ func TestWriteWhole(t *testing.T) {
 		{"the share is full half-way", &faulty{onWrite: func(path string, data []byte) error {
 			return errors.Join(os.WriteFile(path, data[:len(data)/2], fileMode), syscall.ENOSPC)
 		}}, false, syscall.ENOSPC, []string{}},
-		{"the rename fails", refusing(RenamePath, failed), false, failed, []string{}},
-		{"the rename was done and its reply lost", repeating(RenamePath), true, nil, []string{"name"}},
-		{"the rename was not done and answers so", refusing(RenamePath, syscall.ENOENT), false,
+		{"the rename fails", refusing(OpRename, failed), false, failed, []string{}},
+		{"the rename was done and its reply lost", repeating(OpRename), true, nil, []string{"name"}},
+		{"the rename was not done and answers so", refusing(OpRename, syscall.ENOENT), false,
 			syscall.ENOENT, []string{}},
 		{"every call is answered in vain at first", inVain(syscall.ESTALE), true, nil, []string{"name"}},
 		{"every call fails once, and the rename was done", inVain(syscall.EIO), true, nil, []string{"name"}},
-		{"the names are not settled", refusing(SyncDir, failed), true, failed, []string{"name"}},
+		{"the names are not settled", refusing(OpSync, failed), true, failed, []string{"name"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -251,7 +251,7 @@ func inVain(answer error) *faulty {
 			}
 			return nil
 		},
-		onChange: func(how NameChange, from, to string) error {
+		onChange: func(how Op, from, to string) error {
 			if !first(string(how)) {
 				return plain.ChangeName(how, from, to)
 			}
@@ -267,7 +267,7 @@ func inVain(answer error) *faulty {
 func TestWriteFirst(t *testing.T) {
 	disk := func() *faulty { return &faulty{} }
 	without := func(answer error) func() *faulty {
-		return func() *faulty { return refusing(MakeLink, answer) }
+		return func() *faulty { return refusing(OpLink, answer) }
 	}
 	full := func() *faulty {
 		return &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}
@@ -281,7 +281,7 @@ func TestWriteFirst(t *testing.T) {
 	}{
 		{"the first", disk, false, nil, false},
 		{"the second", disk, true, ErrAlreadyPublished, false},
-		{"the link was made and its reply lost", func() *faulty { return repeating(MakeLink) }, false, nil, false},
+		{"the link was made and its reply lost", func() *faulty { return repeating(OpLink) }, false, nil, false},
 		{"every call fails at first", func() *faulty { return inVain(syscall.ESTALE) }, false, nil, false},
 		{"every call fails once, and is made", func() *faulty { return inVain(syscall.EIO) }, false, nil, false},
 		{"the first without links", without(syscall.EPERM), false, nil, false},

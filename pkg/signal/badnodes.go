@@ -22,7 +22,7 @@ func (d *Dir) RecordBadNodes(ctx context.Context, hosts []string) (path string, 
 	dir := filepath.Join(filepath.Dir(d.path), BadNodesDir)
 	path = filepath.Join(dir, d.name)
 	err = d.changePath(ctx, "publish", path, func() error {
-		err := d.access.changeName(MakeDir, "", dir)
+		err := d.access.changeName(OpMkdir, "", dir)
 		if errors.Is(err, os.ErrExist) {
 			err = d.verifyExisting(dir)
 		}

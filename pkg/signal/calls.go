@@ -86,7 +86,7 @@ func guardedQuery[T any](
 
 // removeGuarded removes a tree, unless ctx ends before.
 func (a Access) removeGuarded(ctx context.Context, path string) error {
-	return a.guardedDo(ctx, "remove", path, func() error { return a.changeName(RemoveTree, "", path) })
+	return a.guardedDo(ctx, "remove", path, func() error { return a.changeName(OpRemove, "", path) })
 }
 
 func (a Access) listNames(ctx context.Context, path string, vet func(FileAttributes) error) ([]string, error) {
@@ -98,7 +98,7 @@ func (a Access) listNames(ctx context.Context, path string, vet func(FileAttribu
 
 // changeName calls ChangeName of [SharedFS] for an idempotent change, and repeats it while its error is
 // temporary.
-func (a Access) changeName(how NameChange, from, to string) error {
+func (a Access) changeName(how Op, from, to string) error {
 	return a.retryTransient(func() error { return a.FS.ChangeName(how, from, to) })
 }
 
@@ -108,7 +108,7 @@ func (a Access) writeNew(path string, data []byte, durable bool) error {
 	tried := false
 	return a.retryTransient(func() error {
 		if tried && len(data) > 0 {
-			_ = a.FS.ChangeName(RemoveTree, "", path)
+			_ = a.FS.ChangeName(OpRemove, "", path)
 		}
 		err := a.FS.WriteFile(path, data, durable)
 		if tried && errors.Is(err, os.ErrExist) {
@@ -120,7 +120,7 @@ func (a Access) writeNew(path string, data []byte, durable bool) error {
 }
 
 // removeQuietly removes a name that is not needed any more, if possible.
-func (a Access) removeQuietly(path string) { _ = a.changeName(RemoveTree, "", path) }
+func (a Access) removeQuietly(path string) { _ = a.changeName(OpRemove, "", path) }
 
 // removeLater is like [Access.removeQuietly], but does not wait for it. [CallMeter.AwaitIdle] does.
 func (a Access) removeLater(path string) {
@@ -133,7 +133,7 @@ func (a Access) removeLater(path string) {
 
 // ensureDir makes a directory. An existing directory is no error.
 func (a Access) ensureDir(path string) error {
-	if err := a.changeName(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
+	if err := a.changeName(OpMkdir, "", path); !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	return nil
@@ -147,7 +147,7 @@ func (a Access) syncNames(dir string, durable bool) error {
 	if !durable {
 		return nil
 	}
-	return a.changeName(SyncDir, "", dir)
+	return a.changeName(OpSync, "", dir)
 }
 
 // publishFile makes name appear in dir with data in it, or not at all.
@@ -175,7 +175,7 @@ func (a Access) publishFile(dir, name string, data []byte, durable bool) error {
 func (a Access) renamePrivate(from, to string) error {
 	gone := 0
 	err := a.retryTransient(func() error {
-		err := a.FS.ChangeName(RenamePath, from, to)
+		err := a.FS.ChangeName(OpRename, from, to)
 		if !errors.Is(err, os.ErrNotExist) || !a.isMissing(from) {
 			return err
 		}
@@ -219,7 +219,7 @@ func (a Access) publishFirst(dir, name string, data []byte, durable bool) error 
 	if written := time.Now(); !durable {
 		parts.Go(func() { a.serverClock.learnOffset(a.FS, temporary, began, written) })
 	}
-	err := a.changeName(MakeLink, temporary, dir+"/"+name)
+	err := a.changeName(OpLink, temporary, dir+"/"+name)
 	parts.Wait()
 	switch {
 	case !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOTSUP) &&

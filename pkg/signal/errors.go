@@ -64,10 +64,10 @@ func (e *StallError) Error() string {
 // Unwrap returns the reason why the caller stopped waiting.
 func (e *StallError) Unwrap() error { return e.Cause }
 
-// callError returns the error of a failed call, such as "cannot read PATH: …". A StallError says
-// this already.
+// callError returns the error of a call, such as "cannot read PATH: …"; nil if err is nil. A
+// StallError says this already.
 func callError(verb, path string, err error) error {
-	if IsStalled(err) {
+	if err == nil || IsStalled(err) {
 		return err
 	}
 	return fmt.Errorf("cannot %s %s: %w", verb, path, bareErrno(err))

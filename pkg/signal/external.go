@@ -67,12 +67,12 @@ func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 		if _, err := d.access.FS.ReadLink(path); errors.Is(err, syscall.EINVAL) {
 			return fmt.Errorf("cannot create the link %s: a file or directory with this name exists", path)
 		}
-		err := d.access.FS.ChangeName(MakeSymlink, d.name, temporary)
+		err := d.access.FS.ChangeName(OpSymlink, d.name, temporary)
 		if err == nil {
-			err = d.access.FS.ChangeName(RenamePath, temporary, path)
+			err = d.access.FS.ChangeName(OpRename, temporary, path)
 		}
 		if err != nil {
-			_ = d.access.FS.ChangeName(RemoveTree, "", temporary)
+			_ = d.access.FS.ChangeName(OpRemove, "", temporary)
 			return fmt.Errorf("cannot create the link %s: %v", path, bareErrno(err))
 		}
 		return nil

@@ -86,7 +86,7 @@ func TestFinderGivesUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := Location{LogDir: "/logs", Run: "123.0"}
 				p.FS = &faulty{
-					onChange: func(NameChange, string, string) error { return os.ErrExist },
+					onChange: func(Op, string, string) error { return os.ErrExist },
 					onList:   func(string) ([]string, error) { return []string{"122.0"}, tc.fails },
 				}
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)

@@ -153,7 +153,7 @@ func TestHeldDirectoryIsStale(t *testing.T) {
 				t.Fatal(err)
 			}
 			fails, theirs = tc.fails, tc.theirs
-			err := d.ChangeName(MakeDir, "", filepath.Join(dir, "sub"))
+			err := d.ChangeName(OpMkdir, "", filepath.Join(dir, "sub"))
 			var refused *DirError
 			if (err == nil) != tc.well || errors.As(err, &refused) != tc.theirs || opened != 2 {
 				t.Errorf("%v, opened %d times", err, opened)

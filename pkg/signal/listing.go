@@ -135,26 +135,25 @@ func (l Listing) Heartbeats() map[int]int64 {
 // NodesByKind returns the nodes that have passed their checks, by their kind (see CheckedName),
 // sorted, in a listing of NodesDir.
 func (l Listing) NodesByKind() map[int64][]int {
-	kinds := make(map[int64][]int)
-	for _, m := range l.byState[record.StateChecked] {
-		kinds[m.Number] = append(kinds[m.Number], m.Member)
+	return groupNames(l.byState[record.StateChecked], func(m StateName) (int64, int) { return m.Number, m.Member })
+}
+
+// groupNames returns the numbers that part returns for names, sorted, by its keys.
+func groupNames[K comparable](names []StateName, part func(StateName) (K, int)) map[K][]int {
+	groups := make(map[K][]int)
+	for _, name := range names {
+		key, number := part(name)
+		groups[key] = append(groups[key], number)
 	}
-	for kind, nodes := range kinds {
-		kinds[kind] = sortUnique(nodes)
+	for key, numbers := range groups {
+		groups[key] = sortUnique(numbers)
 	}
-	return kinds
+	return groups
 }
 
 // EventNumbers returns the sorted numbers of each node's events, in a listing of NodesDir.
 func (l Listing) EventNumbers() map[int][]int {
-	events := make(map[int][]int)
-	for _, m := range l.byState[record.StateEvent] {
-		events[m.Member] = append(events[m.Member], int(m.Number))
-	}
-	for node, numbers := range events {
-		events[node] = sortUnique(numbers)
-	}
-	return events
+	return groupNames(l.byState[record.StateEvent], func(m StateName) (int, int) { return m.Member, int(m.Number) })
 }
 
 // SlotCounts returns the number of ranks that each node can have, as far as published, in a listing

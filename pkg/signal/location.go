@@ -39,7 +39,7 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 		if met {
 			vet = nil
 		} else {
-			made, list = p.FS.ChangeName(MakeDir, "", p.LogDir), p.FS.HoldDir
+			made, list = p.FS.ChangeName(OpMkdir, "", p.LogDir), p.FS.HoldDir
 		}
 		switch {
 		case errors.Is(made, os.ErrNotExist):

@@ -159,8 +159,8 @@ func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 	for _, answer := range []error{syscall.EACCES, syscall.EROFS, syscall.EPERM} {
 		t.Run(answer.Error(), func(t *testing.T) {
 			p := newPlace(t)
-			p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
-				if how == MakeDir && to == p.LogDir {
+			p.FS = &faulty{onChange: func(how Op, from, to string) error {
+				if how == OpMkdir && to == p.LogDir {
 					return answer
 				}
 				return plain.ChangeName(how, from, to)
@@ -347,7 +347,7 @@ func TestStalledShare(t *testing.T) {
 				fs.onList = func(string) ([]string, error) { return nil, hang() }
 				fs.onRead = func(string) error { return hang() }
 				fs.onWrite = func(string, []byte) error { return hang() }
-				fs.onChange = func(NameChange, string, string) error { return hang() }
+				fs.onChange = func(Op, string, string) error { return hang() }
 				over := errors.New("over")
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, over)
 				defer cancel()

@@ -108,7 +108,7 @@ type faulty struct {
 	onLook   func(path string) error             // like onList
 	onRead   func(path string) error             // like onList
 	onWrite  func(path string, data []byte) error
-	onChange func(how NameChange, from, to string) error // instead of the disk
+	onChange func(how Op, from, to string) error // instead of the disk
 }
 
 var _ SharedFS = (*faulty)(nil)
@@ -170,7 +170,7 @@ func (f *faulty) WriteFile(path string, data []byte, durable bool) error {
 
 func (f *faulty) OpenAppend(path string) (io.WriteCloser, error) { return plain.OpenAppend(path) }
 
-func (f *faulty) ChangeName(how NameChange, from, to string) error {
+func (f *faulty) ChangeName(how Op, from, to string) error {
 	if f.onChange != nil {
 		return f.onChange(how, from, to)
 	}
@@ -178,8 +178,8 @@ func (f *faulty) ChangeName(how NameChange, from, to string) error {
 }
 
 // refusing returns a disk on which changes of one kind fail with an error.
-func refusing(refused NameChange, err error) *faulty {
-	return &faulty{onChange: func(how NameChange, from, to string) error {
+func refusing(refused Op, err error) *faulty {
+	return &faulty{onChange: func(how Op, from, to string) error {
 		if how == refused {
 			return err
 		}
@@ -189,8 +189,8 @@ func refusing(refused NameChange, err error) *faulty {
 
 // repeating returns a disk on which changes of one kind are made twice, as if the first reply was
 // lost.
-func repeating(repeated NameChange) *faulty {
-	return &faulty{onChange: func(how NameChange, from, to string) error {
+func repeating(repeated Op) *faulty {
+	return &faulty{onChange: func(how Op, from, to string) error {
 		err := plain.ChangeName(how, from, to)
 		if how == repeated {
 			err = plain.ChangeName(how, from, to)

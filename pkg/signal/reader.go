@@ -110,10 +110,7 @@ func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (F
 		}
 		return c, err
 	})
-	if err != nil {
-		return content, callError("read", path, err)
-	}
-	return content, nil
+	return content, callError("read", path, err)
 }
 
 // ReadRange returns the content of a file from offset on, at most limit bytes. Each call opens
@@ -124,10 +121,7 @@ func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, limit 
 		data, _, err := f.readOwnedRange(name, offset, limit)
 		return data, err
 	})
-	if err != nil {
-		return nil, callError("read", path, err)
-	}
-	return data, nil
+	return data, callError("read", path, err)
 }
 
 func (f *DirSnapshot) readOwnedRange(name string, offset, limit int64) ([]byte, FileAttributes, error) {

@@ -31,9 +31,9 @@ func (f *faultyShare) ListDir(path string, vet func(signal.FileAttributes) error
 	return f.SharedFS.ListDir(path, vet)
 }
 
-func (f *faultyShare) ChangeName(how signal.NameChange, from, to string) error {
+func (f *faultyShare) ChangeName(how signal.Op, from, to string) error {
 	err := f.SharedFS.ChangeName(how, from, to)
-	if err == nil && how == signal.RenamePath && f.onRename != nil {
+	if err == nil && how == signal.OpRename && f.onRename != nil {
 		err = f.onRename()
 	}
 	return err

@@ -458,7 +458,7 @@ func (d *Dir) renameHeartbeat(path string, newest int64) error {
 	err := os.ErrNotExist
 	// The rename is tried twice if the error is temporary, because the old name would stay otherwise.
 	for try := 1; newest > 0 && isTransient(err) && try <= 2; try++ {
-		err = d.access.FS.ChangeName(RenamePath, addNumber(path, newest), addNumber(path, newest+1))
+		err = d.access.FS.ChangeName(OpRename, addNumber(path, newest), addNumber(path, newest+1))
 	}
 	if err != nil { // if only the reply was lost, this changes nothing
 		err = d.access.writeNew(addNumber(path, newest+1), nil, false)

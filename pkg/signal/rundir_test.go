@@ -126,13 +126,13 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		fs   *faulty
 	}{
 		{"the record can't be written", &faulty{onWrite: func(string, []byte) error { return syscall.EDQUOT }}},
-		{"the tree can't be made", &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == MakeDir && filepath.Base(to) == LogsDir {
+		{"the tree can't be made", &faulty{onChange: func(how Op, from, to string) error {
+			if how == OpMkdir && filepath.Base(to) == LogsDir {
 				return syscall.EDQUOT
 			}
 			return plain.ChangeName(how, from, to)
 		}}},
-		{"it can't be shown", refusing(RenamePath, syscall.EIO)},
+		{"it can't be shown", refusing(OpRename, syscall.EIO)},
 		{"the log directory can't be listed", &faulty{onList: func(string) ([]string,
 			error) {
 			return nil, syscall.EIO
@@ -152,7 +152,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 
 func TestCreateBelievesTheListing(t *testing.T) {
 	p := newPlace(t)
-	p.FS = repeating(RenamePath)
+	p.FS = repeating(OpRename)
 	d := create(t, p)
 	if got := names(t, p.LogDir); !slices.Equal(got, []string{d.Name()}) {
 		t.Errorf("there is %v", got)
@@ -178,7 +178,7 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 			see(path)
 			return nil
 		},
-		onChange: func(how NameChange, from, to string) error {
+		onChange: func(how Op, from, to string) error {
 			see(from, to)
 			return plain.ChangeName(how, from, to)
 		},
@@ -279,7 +279,7 @@ func TestLostAnswer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, lost: %v", tc.name, lost), func(t *testing.T) {
 				p := newPlace(t)
 				answers := false
-				p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
+				p.FS = &faulty{onChange: func(how Op, from, to string) error {
 					switch {
 					case answers || filepath.Base(to) != NameOrderlyEnd:
 						return plain.ChangeName(how, from, to)
@@ -321,7 +321,7 @@ func TestNoSuchFileInPassing(t *testing.T) {
 				p := newPlace(t)
 				renames, looks := 0, 0
 				p.FS = &faulty{
-					onChange: func(how NameChange, from, to string) error {
+					onChange: func(how Op, from, to string) error {
 						if filepath.Base(to) != NameOrderlyEnd {
 							return plain.ChangeName(how, from, to)
 						}
@@ -404,8 +404,8 @@ func TestBeatTriesTwice(t *testing.T) {
 			p := newPlace(t)
 			var answers []error
 			asked := 0
-			p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
-				if how != RenamePath || filepath.Base(filepath.Dir(to)) != NodesDir {
+			p.FS = &faulty{onChange: func(how Op, from, to string) error {
+				if how != OpRename || filepath.Base(filepath.Dir(to)) != NodesDir {
 					return plain.ChangeName(how, from, to)
 				}
 				asked++

@@ -23,7 +23,7 @@ type Client struct {
 
 var _ signal.SharedFS = (*Client)(nil)
 
-// Step is the kind of a step. For changes of names it is the signal.NameChange.
+// Step is the kind of a step. For changes of names it is their signal.Op.
 type Step string
 
 // The steps of other calls.
@@ -327,7 +327,7 @@ func (a appender) Write(data []byte) (int, error) {
 func (a appender) Close() error { return a.client.step(Close, a.path, func() error { return nil }) }
 
 // ChangeName implements signal.SharedFS.
-func (c *Client) ChangeName(how signal.NameChange, from, to string) error {
+func (c *Client) ChangeName(how signal.Op, from, to string) error {
 	err := c.refusable(Step(how), from, to, func() error { return c.change(how, from, to) })
 	if err == nil {
 		c.Policy.Reply(Step(how), to, false)
@@ -335,19 +335,19 @@ func (c *Client) ChangeName(how signal.NameChange, from, to string) error {
 	return err
 }
 
-func (c *Client) change(how signal.NameChange, from, to string) error {
+func (c *Client) change(how signal.Op, from, to string) error {
 	switch how {
-	case signal.MakeDir:
+	case signal.OpMkdir:
 		return c.put(how, from, to, NewDir(c))
-	case signal.RenamePath:
+	case signal.OpRename:
 		return c.rename(from, to)
-	case signal.MakeLink:
+	case signal.OpLink:
 		return c.link(from, to)
-	case signal.MakeSymlink:
+	case signal.OpSymlink:
 		return c.put(how, from, to, &File{Kind: fs.ModeSymlink, Target: from, Maker: c})
-	case signal.RemoveTree:
+	case signal.OpRemove:
 		return c.remove(to)
-	case signal.SyncDir:
+	case signal.OpSync:
 		return nil
 	default:
 		return errors.New("the share knows no such change: " + string(how))
@@ -355,7 +355,7 @@ func (c *Client) change(how signal.NameChange, from, to string) error {
 }
 
 // put creates a directory or a link, which must not exist.
-func (c *Client) put(how signal.NameChange, from, p string, f *File) error {
+func (c *Client) put(how signal.Op, from, p string, f *File) error {
 	dir, err := c.Share.Parent(p)
 	if err != nil {
 		return err
@@ -378,11 +378,11 @@ func (c *Client) rename(from, to string) error {
 	if old := c.Share.Find(to); old != nil && old.Kind.IsDir() && len(old.Live) > 0 {
 		return syscall.ENOTEMPTY
 	}
-	c.Policy.May(Step(signal.RenamePath), from, to, f, false)
+	c.Policy.May(Step(signal.OpRename), from, to, f, false)
 	c.Share.Drop(from)
 	c.Share.Drop(to)
 	c.Share.Put(to, f)
-	return c.Policy.Happened(Step(signal.RenamePath), from, to, dir, f, false)
+	return c.Policy.Happened(Step(signal.OpRename), from, to, dir, f, false)
 }
 
 func (c *Client) link(from, to string) error {
@@ -394,16 +394,16 @@ func (c *Client) link(from, to string) error {
 	if old := c.Share.Find(to); old != nil && old != f {
 		return syscall.EEXIST
 	}
-	c.Policy.May(Step(signal.MakeLink), from, to, f, false)
+	c.Policy.May(Step(signal.OpLink), from, to, f, false)
 	c.Share.Put(to, f)
-	return c.Policy.Happened(Step(signal.MakeLink), from, to, dir, f, false)
+	return c.Policy.Happened(Step(signal.OpLink), from, to, dir, f, false)
 }
 
 func (c *Client) remove(p string) error {
-	c.Policy.May(Step(signal.RemoveTree), "", p, c.Share.Find(p), false)
+	c.Policy.May(Step(signal.OpRemove), "", p, c.Share.Find(p), false)
 	c.Share.Drop(p)
 	dir, _ := c.Share.Parent(p) // nil if the directory no longer exists
-	return c.Policy.Happened(Step(signal.RemoveTree), "", p, dir, nil, false)
+	return c.Policy.Happened(Step(signal.OpRemove), "", p, dir, nil, false)
 }
 
 // Plain is the policy of a share that all clients see identically, and whose only faults are those
@@ -424,9 +424,9 @@ var operations = map[Step]signal.Op{
 	Follow: signal.OpReadlink, Statfs: signal.OpStatfs,
 	Create: signal.OpOpen, Write: signal.OpWrite, Sync: signal.OpSync, Close: signal.OpClose,
 	OpenToAppend: signal.OpOpen, Append: signal.OpWrite,
-	Step(signal.MakeDir): signal.OpMkdir, Step(signal.RenamePath): signal.OpRename,
-	Step(signal.MakeLink): signal.OpLink, Step(signal.MakeSymlink): signal.OpSymlink,
-	Step(signal.RemoveTree): signal.OpRemove, Step(signal.SyncDir): signal.OpSync,
+	Step(signal.OpMkdir): signal.OpMkdir, Step(signal.OpRename): signal.OpRename,
+	Step(signal.OpLink): signal.OpLink, Step(signal.OpSymlink): signal.OpSymlink,
+	Step(signal.OpRemove): signal.OpRemove,
 }
 
 // Access returns a new daemon's access to the share through a porter.

@@ -496,7 +496,7 @@ func (p modelPolicy) View(dir *memory.File, path string, part int) (names []stri
 
 // Refuse implements [memory.Policy]: no name appears while the share is full.
 func (p modelPolicy) Refuse(what memory.Step, from, path string) error {
-	if p.isFull && what != memory.Step(signal.RemoveTree) {
+	if p.isFull && what != memory.Step(signal.OpRemove) {
 		return syscall.ENOSPC
 	}
 	return p.Policy.Refuse(what, from, path)
@@ -505,7 +505,7 @@ func (p modelPolicy) Refuse(what memory.Step, from, path string) error {
 // Happened implements [memory.Policy]: a change may be reported as failed.
 func (p modelPolicy) Happened(what memory.Step, from, path string, dir, file *memory.File, fresh bool) error {
 	err := p.Policy.Happened(what, from, path, dir, file, fresh)
-	if err == nil && p.isOdd && p.faults.IntN(3) == 0 && what == memory.Step(signal.RenamePath) {
+	if err == nil && p.isOdd && p.faults.IntN(3) == 0 && what == memory.Step(signal.OpRename) {
 		return syscall.EIO
 	}
 	return err

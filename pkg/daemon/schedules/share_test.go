@@ -292,11 +292,11 @@ func (c *client) Begin(p string) { c.attempt.begins(c, p) }
 
 // Refuse implements memory.Policy.
 func (c *client) Refuse(what memory.Step, from, p string) error {
-	c.came = c.came || what == memory.Step(signal.MakeDir) && p == logDir
+	c.came = c.came || what == memory.Step(signal.OpMkdir) && p == logDir
 	if err := c.refused(string(what), p); err != nil {
 		return err
 	}
-	if dir, err := c.world.Parent(p); what == memory.Step(signal.MakeLink) && c.world.Find(from) != nil && err == nil {
+	if dir, err := c.world.Parent(p); what == memory.Step(signal.OpLink) && c.world.Find(from) != nil && err == nil {
 		c.machine.changed[dir] = c.world.Now()
 	}
 	return nil
@@ -311,18 +311,18 @@ func (c *client) Cut(p string, data []byte) [][]byte {
 // May implements memory.Policy.
 func (c *client) May(what memory.Step, from, p string, f *file, empty bool) {
 	w := c.world
-	switch signal.NameChange(what) {
-	case signal.RenamePath:
+	switch signal.Op(what) {
+	case signal.OpRename:
 		w.mayRename(c, from, p, f)
-	case signal.MakeLink:
+	case signal.OpLink:
 		w.mayLink(c, from, p, f)
-	case signal.RemoveTree:
+	case signal.OpRemove:
 		w.mayRemove(c, p)
-	case signal.MakeDir:
+	case signal.OpMkdir:
 		if p != logDir {
 			w.mayCreate(c, p, true)
 		}
-	case signal.NameChange(memory.OpenToAppend):
+	case signal.Op(memory.OpenToAppend):
 		w.mayExtend(c, p)
 	default:
 		w.mayCreate(c, p, empty)
@@ -331,8 +331,8 @@ func (c *client) May(what memory.Step, from, p string, f *file, empty bool) {
 
 // Happened implements memory.Policy.
 func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh bool) error {
-	switch signal.NameChange(what) {
-	case signal.RenamePath:
+	switch signal.Op(what) {
+	case signal.OpRename:
 		delete(c.temporaries, from)
 		c.change(dir, p)
 		c.made[p] = true
@@ -341,16 +341,16 @@ func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh 
 			return syscall.ENOENT
 		}
 		return nil
-	case signal.RemoveTree:
+	case signal.OpRemove:
 		delete(c.temporaries, p)
 		if dir != nil {
 			c.change(dir, p)
 		}
 		return nil
-	case signal.MakeLink, signal.MakeSymlink:
+	case signal.OpLink, signal.OpSymlink:
 		c.change(dir, p)
 		return nil
-	case signal.MakeDir:
+	case signal.OpMkdir:
 		c.change(dir, p)
 		c.made[p] = true
 		return nil

@@ -33,9 +33,9 @@ type lateErrors struct {
 }
 
 // ChangeName implements signal.SharedFS.
-func (e *lateErrors) ChangeName(how signal.NameChange, from, to string) error {
+func (e *lateErrors) ChangeName(how signal.Op, from, to string) error {
 	err := e.SharedFS.ChangeName(how, from, to)
-	if err == nil && how == signal.RenamePath && strings.Contains(to, ".step-") && e.left > 0 {
+	if err == nil && how == signal.OpRename && strings.Contains(to, ".step-") && e.left > 0 {
 		e.left--
 		return syscall.ETIMEDOUT
 	}
