@@ -181,7 +181,9 @@ func (c *Child) registerStarted() error {
 		c.start = stat.start
 	}
 	c.supervisor.registerChild(c)
-	c.out.startReaders()
+	for _, stream := range c.out.streams {
+		go stream.readUntilEnd()
+	}
 	go c.superviseUntilGone()
 	return nil
 }

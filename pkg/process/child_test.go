@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestExitString(t *testing.T) {
@@ -27,12 +28,13 @@ func TestExitString(t *testing.T) {
 		{"a code of KILL that was asked for", Exit{Code: 137, Requested: true}, "exit code 137 (killed by SIGKILL)"},
 		{
 			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL,
-				OOM: OOMInfo{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
+				OOM: &record.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
 			"killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory " +
 				"ran out (limit 64 GiB; /sys/fs/cgroup/job_17)",
 		},
 		{
-			"a code, after a loss", Exit{Code: 1, OOM: OOMInfo{Kills: 2, Cgroup: "/sys/fs/cgroup/job_17"}},
+			"a code, after a loss", Exit{Code: 1,
+				OOM: &record.OOMReport{Kills: 2, Cgroup: "/sys/fs/cgroup/job_17"}},
 			"exit code 1: the kernel has ended 2 processes of this cgroup because memory ran " +
 				"out (no limit; /sys/fs/cgroup/job_17)",
 		},

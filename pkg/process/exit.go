@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Exit describes how a child ended.
@@ -21,8 +23,9 @@ type Exit struct {
 	// Requested is set if the daemon requested the end: Stop was called while the child ran, or the
 	// child was sent a termination signal or the very signal that ended it.
 	Requested bool
-	// OOM describes processes that the kernel killed because memory ran out, while the child ran.
-	OOM OOMInfo
+	// OOM describes processes that the kernel killed because memory ran out, while the child ran; nil
+	// if there were none.
+	OOM *record.OOMReport
 	// Err describes problems around the end: processes that cannot be ended, output that could not be
 	// passed on. It does not affect [Exit.ShellStatus].
 	Err error
@@ -51,8 +54,8 @@ func (e Exit) String() string {
 		how += " (killed by SIGKILL)"
 	}
 	switch {
-	case e.OOM.Kills > 0:
-		how += ": " + e.OOM.String()
+	case e.OOM != nil:
+		how += ": " + describeKills(e.OOM)
 	case e.wasKilled() && !e.Requested:
 		how += " (perhaps out of memory: see dmesg)"
 	}

@@ -74,7 +74,9 @@ func guardMain(order guardArgs) int {
 	// First become independent of the daemon: signals, name, notice of its death.
 	reportSignals()
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
-	becomeGuard()
+	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0) // its name in ps
+	// Exempt the guard from the kernel's OOM killer: this needs a privilege and usually fails.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	// The end of the pipe can be late: a child that was being forked when the daemon died holds the
 	// pipe until its execve. So the reads get a deadline when the daemon dies.
 	_ = unix.SetNonblock(0, true)
@@ -84,7 +86,8 @@ func guardMain(order guardArgs) int {
 	// Follow the daemon's list until its goodbye message or its death.
 	state := guardState{sessions: make(map[int]familySession)}
 	bye := state.followDaemon(pipe, func() {
-		reportSilence() // first, so that the daemon knows why its children end
+		// First, so that the daemon knows why its children end; it fails if the daemon has died.
+		_, _ = unix.Write(unix.Stdout, []byte{silenceReport})
 		ctx, cancel := context.WithTimeout(context.Background(), guardKillTimeout)
 		defer cancel()
 		state.killFamilies(ctx, order)
@@ -158,13 +161,6 @@ func reportSignals() {
 			_, _ = unix.Write(unix.Stdout, []byte{byte(sig.(unix.Signal))}) // fails if the daemon has died
 		}
 	}()
-}
-
-// becomeGuard sets the process name for ps and exempts the process from the kernel's OOM killer.
-// The latter needs a privilege and usually fails.
-func becomeGuard() {
-	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 }
 
 // watchParent calls died if the daemon is not the parent of this process, now or later.

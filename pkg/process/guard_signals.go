@@ -162,8 +162,3 @@ func (g *guardLink) sendSigns(interval time.Duration) {
 		g.mu.Unlock()
 	}
 }
-
-// reportSilence reports to the daemon that its children are ended because it has been silent.
-func reportSilence() {
-	_, _ = unix.Write(unix.Stdout, []byte{silenceReport}) // fails if the daemon has died
-}

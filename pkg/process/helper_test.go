@@ -10,9 +10,8 @@ import (
 )
 
 func isRecorded(pid int) bool {
-	unreapedForks.Lock()
-	defer unreapedForks.Unlock()
-	return unreapedForks.pids[pid]
+	_, isUnreaped := unreapedForks.Load(pid)
+	return isUnreaped
 }
 
 // TestHelper verifies that a helper ends with its standard input, that it is killed if it does not

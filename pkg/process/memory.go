@@ -12,26 +12,11 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// OOMInfo describes the processes that the kernel killed in a memory cgroup while a child ran. The
-// zero value means that none was killed or that the kernel's counter cannot be read.
-type OOMInfo struct {
-	// Kills is the number of processes of the cgroup that the kernel has killed because memory ran
-	// out.
-	Kills int
-	// Limit is the lowest limit that applies to the cgroup, in bytes; 0 if there is no limit, so that
-	// the memory of the whole machine ran out.
-	Limit int64
-	// Cgroup is the directory of the cgroup.
-	Cgroup string
-}
-
-// String describes the kills for an error message; it is empty if there were none.
-func (o OOMInfo) String() string {
-	if o.Kills == 0 {
-		return ""
-	}
+// describeKills describes OOM kills for an error message.
+func describeKills(o *record.OOMReport) string {
 	processes, limit := "processes", "no limit"
 	if o.Kills == 1 {
 		processes = "process"
@@ -160,18 +145,19 @@ func MemoryLimit(root string) int64 { return FindMemoryCgroup(root).lowestLimit(
 
 // KillsSince compares the kill counters with their values before the start of a child. killed is
 // set if the child was killed. Counters of outer levels include kills of other steps and jobs: they
-// are used only then, and only up to the outermost level that has a limit.
-func (g Cgroup) KillsSince(before []int, killed bool) OOMInfo {
-	if len(before) == 0 || len(before) != len(g.Levels) {
-		return OOMInfo{}
+// are used only then, and only up to the outermost level that has a limit. It returns nil if no
+// process was killed, or if the kernel's counter cannot be read.
+func (g Cgroup) KillsSince(before []int, killed bool) *record.OOMReport {
+	if len(before) != len(g.Levels) {
+		return nil
 	}
 	for i, count := range g.KillCounts() {
 		if i > 0 && (!killed || g.lowestLimit(i) == 0) {
 			break
 		}
 		if before[i] >= 0 && count > before[i] {
-			return OOMInfo{Kills: count - before[i], Limit: g.lowestLimit(i), Cgroup: g.Levels[i]}
+			return &record.OOMReport{Kills: count - before[i], Limit: g.lowestLimit(i), Cgroup: g.Levels[i]}
 		}
 	}
-	return OOMInfo{}
+	return nil
 }

@@ -18,27 +18,13 @@ import (
 // unreapedForks holds the PIDs that this process has forked and not reaped: children and guards of
 // all its Supervisors, helpers and commands. Any other child of this process that is in another
 // session is an orphan that the kernel has assigned to it.
-var unreapedForks struct {
-	sync.Mutex
-	pids map[int]bool
-}
+var unreapedForks sync.Map
 
 // recordFork records that this process has forked pid.
-func recordFork(pid int) {
-	unreapedForks.Lock()
-	defer unreapedForks.Unlock()
-	if unreapedForks.pids == nil {
-		unreapedForks.pids = make(map[int]bool)
-	}
-	unreapedForks.pids[pid] = true
-}
+func recordFork(pid int) { unreapedForks.Store(pid, true) }
 
 // recordReap records that this process has reaped pid, so that the kernel may reuse it.
-func recordReap(pid int) {
-	unreapedForks.Lock()
-	defer unreapedForks.Unlock()
-	delete(unreapedForks.pids, pid)
-}
+func recordReap(pid int) { unreapedForks.Delete(pid) }
 
 // AdoptOrphans makes this process the parent of all processes that its children leave behind, so
 // that none can hide. It reaps those that have ended, and EndAll kills the others. At most one
@@ -73,10 +59,7 @@ func (s *Supervisor) findOrphans() (found []int) {
 		if err != nil {
 			continue
 		}
-		unreapedForks.Lock()
-		isOwn := unreapedForks.pids[pid]
-		unreapedForks.Unlock()
-		if isOwn {
+		if _, isOwn := unreapedForks.Load(pid); isOwn {
 			continue
 		}
 		// Another process for which a part of the daemon waits is in the daemon's session.

@@ -111,13 +111,6 @@ func (o *childOutput) closePipes() {
 	}
 }
 
-// startReaders starts the readers.
-func (o *childOutput) startReaders() {
-	for _, s := range o.streams {
-		go s.readUntilEnd()
-	}
-}
-
 // lastLines returns the last lines, including incomplete ones.
 func (o *childOutput) lastLines() []string {
 	o.mu.Lock()
@@ -196,7 +189,7 @@ func (s *outputStream) readUntilEnd() {
 	defer s.out.closed.release()
 	defer s.pipe.Close()
 	listen := s.deliverOutput()
-	s.flushPartial()
+	s.writeLog(func() { s.lines.Flush(s.handleLine) }) // an incomplete line
 	s.out.delivered.release()
 	if listen {
 		_, _ = io.Copy(io.Discard, s.pipe)
@@ -257,7 +250,7 @@ func (s *outputStream) deliverRest(buf []byte) (last, listen bool) {
 func (s *outputStream) handlePiece(b []byte) bool {
 	s.out.bytesPrinted.Add(int64(len(b)))
 	s.out.lastPrinted.Store(int64(time.Since(timeOrigin)))
-	s.splitLines(b)
+	s.writeLog(func() { s.lines.Add(b, s.handleLine) })
 	if s.writer == nil || s.err != nil {
 		return true
 	}
@@ -267,17 +260,7 @@ func (s *outputStream) handlePiece(b []byte) bool {
 	return !errors.Is(s.err, unix.EPIPE) || s.out.ending != nil && isEnding()
 }
 
-// splitLines cuts b into lines, for the tail and the log.
-func (s *outputStream) splitLines(b []byte) {
-	s.writeLog(func() { s.lines.Add(b, s.handleLine) })
-}
-
-// flushPartial completes an incomplete line.
-func (s *outputStream) flushPartial() {
-	s.writeLog(func() { s.lines.Flush(s.handleLine) })
-}
-
-// writeLog calls cut, which produces lines, and writes them to the log.
+// writeLog calls cut, which cuts text into lines for the tail and the log, and writes the log.
 func (s *outputStream) writeLog(cut func()) {
 	o := s.out
 	o.logging.Lock()

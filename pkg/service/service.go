@@ -17,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // ShellCommand returns the command that runs a line of shell code written by the user.
@@ -515,8 +514,7 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
-	f.Code, f.ExitText = exit.Code, exit.String()
-	f.OOM = oomRecord(exit)
+	f.Code, f.ExitText, f.OOM = exit.Code, exit.String(), exit.OOM
 	if exit.Signal != 0 {
 		f.Signal, f.Code = process.SignalName(exit.Signal), 0
 	}
@@ -527,14 +525,6 @@ func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health
 		}
 	}
 	return f
-}
-
-// oomRecord returns the record of OOM kills; nil if there were none.
-func oomRecord(exit process.Exit) *record.OOMReport {
-	if exit.OOM.Kills == 0 {
-		return nil
-	}
-	return &record.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
 func omitNoise(lines []string, isNoise func(string) bool) []string {

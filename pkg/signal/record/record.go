@@ -277,8 +277,8 @@ func (w WorldRank) GPULabel() string {
 // OOMReport has the kernel's count of processes that it killed because memory ran out.
 type OOMReport struct {
 	Kills  int    `json:"kills"`
-	Limit  int64  `json:"limit_bytes,omitempty"` // the lowest limit there; 0 if there is none
-	Cgroup string `json:"cgroup"`
+	Limit  int64  `json:"limit_bytes,omitempty"` // lowest one; 0: none, the machine's memory ran out
+	Cgroup string `json:"cgroup"`                // directory of the cgroup
 }
 
 // Placement has the placement of a world's ranks, which are numbered node by node.
