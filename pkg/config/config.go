@@ -229,13 +229,9 @@ func (t Timeouts) ChildGracePeriod(failed bool) time.Duration {
 	return t.StopGrace
 }
 
-// relaxedPollFactor is the number of peer timeouts between two polls of a worker, and between two
-// renames of its heartbeat file, while a peer link notifies it of all changes.
-const relaxedPollFactor = 4
-
 // RelaxedPollInterval returns the interval between two polls of a worker, and between two renames
 // of its heartbeat file, while a peer link notifies it of all changes.
-func (t Timeouts) RelaxedPollInterval() time.Duration { return relaxedPollFactor * t.Peer }
+func (t Timeouts) RelaxedPollInterval() time.Duration { return 4 * t.Peer }
 
 // DaemonReturnTimeout returns the time within which a lost daemon must return for the next attempt,
 // if the launcher is not known to restart daemons.
