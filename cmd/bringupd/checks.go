@@ -16,38 +16,21 @@ func checkSettings(to *check.Config) config.List {
 			"GPU checks: off, auto (if the node has or should have GPUs), require (GPUs are required, and "+
 				"all must be healthy), "+
 				"or strict (some warnings are failures; for acceptance tests)"),
-		rulesSetting("check", &to.Policy.Rules, "severity of the check ID: fail, warn, or off; "+
-			"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
-		commandsSetting("active-check", &to.ActiveCommands,
+		config.NewList("check", "ID=WORD", &to.Policy.Rules, check.ParseRule,
+			"severity of the check ID: fail, warn, or off; "+
+				"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
+		config.NewList("active-check", "COMMAND", &to.ActiveCommands, checkShellCommand,
 			"your own shell command that checks the node after all other checks have passed; exit code "+
 				"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
 	}
 }
 
-// rulesSetting returns a setting that accepts rules for findings.
-func rulesSetting(name string, to *[]check.Rule, usage string) *config.Setting {
-	s := config.NewValue(name, "ID=WORD", to, func(value string) ([]check.Rule, error) {
-		rule, err := check.ParseRule(value)
-		return append(*to, rule), err
-	}, func(rules []check.Rule) any {
-		var words []string
-		for _, rule := range rules {
-			words = append(words, rule.String())
-		}
-		return words
-	}, usage)
-	s.IsRepeatable = true
-	return s
-}
-
-// commandsSetting returns a setting that accepts shell commands, none of which may be empty.
-func commandsSetting(name string, to *[]string, usage string) *config.Setting {
-	return config.NewWordList(name, "COMMAND", to, usage).WithCheck(func(value string) error {
-		if strings.TrimSpace(value) == "" {
-			return errors.New("give a shell command")
-		}
-		return nil
-	})
+// checkShellCommand refuses an empty shell command.
+func checkShellCommand(command string) (string, error) {
+	if strings.TrimSpace(command) == "" {
+		return "", errors.New("give a shell command")
+	}
+	return command, nil
 }
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the

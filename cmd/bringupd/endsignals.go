@@ -25,7 +25,9 @@ func (inv *invocation) printMessage(format string, args ...any) {
 // signalError is the error of a command that was ended by a signal.
 type signalError struct{ sig os.Signal }
 
-func (e *signalError) Error() string { return "ended by " + signalName(e.sig) }
+func (e *signalError) Error() string {
+	return "ended by " + unix.SignalName(e.sig.(syscall.Signal))
+}
 
 // exitCode returns the exit code of a command that was ended by the signal.
 func (e *signalError) exitCode() int {
@@ -35,8 +37,6 @@ func (e *signalError) exitCode() int {
 	}
 	return codeOf(kind)
 }
-
-func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
 
 // withSignals calls do with a context that ends at a signal. If a signal has ended it, the exit
 // code is the signal's, and there is no error.

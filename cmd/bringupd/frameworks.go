@@ -78,6 +78,14 @@ func flagSetting(flag framework.Flag) *config.Setting {
 	}
 }
 
+// probeSetting accepts a probe.
+func probeSetting(name string, to **health.Probe, usage string) *config.Setting {
+	return config.NewOptional(name, "PROBE", to, func(value string) (*health.Probe, error) {
+		p, err := health.ParseProbe(value)
+		return &p, err
+	}, usage)
+}
+
 // chosenFramework returns the framework that --framework selects.
 func (o *options) chosenFramework() framework.Factory {
 	at := slices.IndexFunc(o.frameworks, func(f framework.Factory) bool { return f.Name() == o.framework })

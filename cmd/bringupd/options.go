@@ -101,7 +101,7 @@ func (o *options) commonSettings() config.List {
 		config.NewNumber("ranks", &w.Total, 1, math.MaxInt32,
 			"run the driver as this number of ranks in total, placed node by node: one per GPU, or one per "+
 				"core without GPUs").WithoutVariable(),
-		nodeRangeSetting("nnodes", &o.cfg.Team,
+		config.NewValue("nnodes", "MIN[:MAX]", &o.cfg.Team, membership.ParseNodeRange, config.ShowGiven,
 			"number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
 				"without a launcher, the number of daemons)").WithoutVariable(),
 		config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16,
@@ -134,8 +134,10 @@ func (o *options) jobSettings() config.List {
 				"shell command that starts each node's sandbox"),
 			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready,
 				"readiness probe of the sandbox (default: ready once it runs)"),
-			quorumSetting("sandbox-require", &o.cfg.Sandbox.Require,
-				"sandboxes that the driver needs: all, any, head (that of node 0), or a number"),
+			config.NewValue("sandbox-require", "WHICH", &o.cfg.Sandbox.Require,
+				membership.ParseSandboxQuorum, config.ShowText,
+				"sandboxes that the driver needs: all, any, head (that of node 0), or a "+
+					"number").WithWords("all", "any", "head"),
 			config.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step,
 				"wait for sandboxes that are a job step of their own (--role=sandbox)"),
 		),
@@ -179,7 +181,8 @@ func (o *options) nodeSettings() config.List {
 			config.NewText("step", "NAME", &o.cfg.Roles.Step,
 				"further job step of the run, to which this daemon "+
 					"belongs").WithoutVariable().WithoutFile(),
-			runNameSetting("job-id", &o.overrides.JobID,
+			config.NewOptional("job-id", "NAME", &o.overrides.JobID,
+				func(name string) (string, error) { return name, launcher.CheckRunName(name) },
 				"name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			config.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32,
 				"index of this node, if there is no launcher").WithoutVariable().WithoutFile(),

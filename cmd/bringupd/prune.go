@@ -24,12 +24,8 @@ type pruneCmd struct {
 func (inv *invocation) pruneCommand() *cli.Command {
 	p := &pruneCmd{invocation: inv}
 	own := p.selector.settings(commonHeading,
-		config.NewValue("keep", "AGE", &p.maxAge, prune.ParseAge, func(age time.Duration) any {
-			if age == 0 {
-				return nil
-			}
-			return textutil.FlagDuration(age)
-		}, "keep runs that ended less than this time ago: 30d or 36h"),
+		config.NewValue("keep", "AGE", &p.maxAge, prune.ParseAge, config.ShowGiven,
+			"keep runs that ended less than this time ago: 30d or 36h"),
 		config.NewSwitch("dry-run", &p.dryRun,
 			"only print what would be removed"),
 	)

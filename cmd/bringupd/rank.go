@@ -30,7 +30,7 @@ type rankCmd struct {
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &rankCmd{invocation: inv, resources: affinity.AllKinds()}
 	own := config.AssignCategory("Environment and binding",
-		variablesSetting("env", &b.variables,
+		config.NewList("env", "NAME=VALUE", &b.variables, checkVariable,
 			"environment variable of the rank; overrides all others except BRINGUPD_…; an empty value "+
 				"removes it (repeatable)").WithoutVariable(),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),

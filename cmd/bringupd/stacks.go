@@ -60,11 +60,7 @@ func (inv *invocation) whyCommand() *cli.Command {
 		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes " +
 			"first: usually all others wait for it. " +
 			"Exits with 0, or 76 if a node or the head does not answer.",
-	}, own, a.runWhy)
-}
-
-func (a *whyCmd) runWhy(args []string) error {
-	return a.withRun(&a.selector, args, a.collectSnapshots)
+	}, own, func(args []string) error { return a.withRun(&a.selector, args, a.collectSnapshots) })
 }
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -33,7 +35,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 		config.NewSwitch("watch", &s.keepWatching,
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise a line "+
 				"for each change").WithShortName("w"),
-		loopbackSetting("serve", &s.serveAddress,
+		config.NewOptional("serve", "ADDRESS:PORT", &s.serveAddress, checkLoopback,
 			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
 				"for ssh -L; with port 0 the kernel picks one"),
 		config.NewSwitch("json", &s.asJSON,
@@ -101,6 +103,14 @@ func (s *statusCmd) showShellCommand(ctx context.Context, args []string) {
 	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != "" {
 		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", launcher.ForHost(attach, textutil.FormatCommand(host), ""))
 	}
+}
+
+// checkLoopback refuses an address that other machines can reach.
+func checkLoopback(address string) (string, error) {
+	if at, err := netip.ParseAddrPort(address); err != nil || !at.Addr().IsLoopback() {
+		return "", errors.New("give a loopback address and a port, as in 127.0.0.1:0 or [::1]:9464")
+	}
+	return address, nil
 }
 
 // servePage serves the page of a run, and prints its address.

@@ -21,7 +21,7 @@ import (
 func (o *options) rankSettings() config.List {
 	w := &o.cfg.World
 	return config.AssignCategory("Ranks",
-		variablesSetting("env", &w.Env,
+		config.NewList("env", "NAME=VALUE", &w.Env, checkVariable,
 			"environment variable of the ranks; overrides all others except BRINGUPD_… "+
 				"(repeatable)").WithoutVariable(),
 		config.NewChoice("output", console.Modes, (*string)(&w.Output),
@@ -37,7 +37,9 @@ func (o *options) rankSettings() config.List {
 		config.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32,
 			"maximum number of ranks per node, including those that MPI programs spawn or the driver's "+
 				"mpirun starts (default: one per GPU, or one per core without GPUs)"),
-		pmixSetting(&w.PMIx),
+		config.NewText("pmix", "FILE", &w.PMIx,
+			"PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is "+
+				"found), on, off, or the path of a libpmix").WithCheck(checkPMIx).WithWords(pmixModes...),
 	)
 }
 
@@ -88,62 +90,44 @@ func foreignFlagHint(name string) string {
 
 // eitherSetting accepts one of two words, the second of which means true.
 func eitherSetting(name, no, yes string, to *bool, usage string) *config.Setting {
-	s := config.NewValue(name, "WORD", to, func(value string) (bool, error) {
+	return config.NewValue(name, "WORD", to, func(value string) (bool, error) {
 		if value != no && value != yes {
 			return false, fmt.Errorf("give %s or %s", no, yes)
 		}
 		return value == yes, nil
-	}, func(on bool) any { return map[bool]string{false: no, true: yes}[on] }, usage)
-	s.AcceptedWords = []string{no, yes}
-	return s
+	}, func(on bool) any { return map[bool]string{false: no, true: yes}[on] }, usage).WithWords(no, yes)
 }
 
-// pmixSetting accepts the mode of the PMIx server, or the path of its library.
-func pmixSetting(to *string) *config.Setting {
-	words := []string{pmix.Auto, pmix.On, pmix.Off}
-	s := config.NewValue("pmix", "FILE", to, func(value string) (string, error) {
-		if !slices.Contains(words, value) && !filepath.IsAbs(value) {
-			return "", errors.New("give auto, on, off, or the absolute path of a libpmix.so.2")
-		}
-		return value, nil
-	}, config.ShowUnchanged,
-		"PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is "+
-			"found), on, off, or the path of a libpmix")
-	s.AcceptedWords = words
-	return s
+var pmixModes = []string{pmix.Auto, pmix.On, pmix.Off}
+
+// checkPMIx accepts the mode of the PMIx server, or the path of its library.
+func checkPMIx(value string) error {
+	if !slices.Contains(pmixModes, value) && !filepath.IsAbs(value) {
+		return errors.New("give auto, on, off, or the absolute path of a libpmix.so.2")
+	}
+	return nil
 }
 
-// variablesSetting accepts environment variables, as NAME=VALUE.
-func variablesSetting(name string, to *[]string, usage string) *config.Setting {
-	s := config.NewValue(name, "NAME=VALUE", to, func(value string) ([]string, error) {
-		switch variable, _, given := strings.Cut(value, "="); {
-		case variable == "" || !given:
-			return nil, errors.New("give NAME=VALUE")
-		case strings.HasPrefix(variable, "BRINGUPD_"):
-			return nil, errors.New("variables that begin with BRINGUPD_ are reserved")
-		}
-		return append(*to, value), nil
-	}, config.ShowUnchanged, usage)
-	s.IsRepeatable = true
-	return s
+// checkVariable accepts an environment variable of ranks.
+func checkVariable(value string) (string, error) {
+	switch variable, _, given := strings.Cut(value, "="); {
+	case variable == "" || !given:
+		return "", errors.New("give NAME=VALUE")
+	case strings.HasPrefix(variable, "BRINGUPD_"):
+		return "", errors.New("variables that begin with BRINGUPD_ are reserved")
+	}
+	return value, nil
 }
 
 // ranksPerNodeSetting accepts the number of ranks of a node.
 func ranksPerNodeSetting(to *string, usage string) *config.Setting {
-	s := config.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, func(count string) any {
-		if count == "" {
-			return nil
-		}
-		return count
-	}, usage)
-	s.AcceptedWords = ranks.Units
-	return s
+	return config.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, config.ShowGiven,
+		usage).WithWords(ranks.Units...)
 }
 
 // bindSetting accepts the resources to which ranks are bound.
 func bindSetting(to *affinity.ResourceKinds, usage string) *config.Setting {
-	s := config.NewValue("bind", "KINDS", to, affinity.ParseKinds, config.ShowText,
-		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank fails (75)")
-	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
-	return s
+	return config.NewValue("bind", "KINDS", to, affinity.ParseKinds, config.ShowText,
+		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank "+
+			"fails (75)").WithWords("auto", "none", "cpu", "memory", "network", "gpu")
 }

@@ -24,7 +24,8 @@ func RecoverySettings(after *PostRun, onFailure *string) List {
 			"failures that lead to a restart: node (a node was lost or failed a check), service (also a "+
 				"service that dies while the driver runs), rank (as node, and a rank that fails), or any "+
 				"(all of these, and a driver that fails)"),
-		codesSetting("no-restart-codes", &after.Rules.NoCodes,
+		NewValue("no-restart-codes", "LIST", &after.Rules.NoCodes, parseCodes,
+			func(codes []int) any { return textutil.FormatRanges(codes) },
 			"exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always "+
 				"are"),
 		NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
@@ -59,14 +60,11 @@ func ProgressSetting(to *string) *Setting {
 			"restarts that gain none")
 }
 
-// codesSetting accepts a list of exit codes and ranges of them.
-func codesSetting(name string, to *[]int, usage string) *Setting {
-	parse := func(list string) ([]int, error) {
-		codes, err := textutil.ParseRanges(list, 255)
-		if err != nil || slices.Contains(codes, 0) {
-			return nil, errors.New("give exit codes from 1 to 255, as in 2,70-79")
-		}
-		return codes, nil
+// parseCodes parses a list of exit codes and ranges of them.
+func parseCodes(list string) ([]int, error) {
+	codes, err := textutil.ParseRanges(list, 255)
+	if err != nil || slices.Contains(codes, 0) {
+		return nil, errors.New("give exit codes from 1 to 255, as in 2,70-79")
 	}
-	return NewValue(name, "LIST", to, parse, func(codes []int) any { return textutil.FormatRanges(codes) }, usage)
+	return codes, nil
 }

@@ -138,6 +138,12 @@ func (s *Setting) WithoutFile() *Setting {
 	return s
 }
 
+// WithWords sets the accepted or suggested words.
+func (s *Setting) WithWords(words ...string) *Setting {
+	s.AcceptedWords = words
+	return s
+}
+
 // WithCheck refuses values for which check returns an error, before they are parsed.
 func (s *Setting) WithCheck(check func(value string) error) *Setting {
 	parse := s.SetValue

@@ -54,6 +54,15 @@ func ShowUnchanged[T any](value T) any { return value }
 // ShowText shows a value as its text.
 func ShowText[T any](value T) any { return fmt.Sprint(value) }
 
+// ShowGiven shows a value as its text, and the zero value as none.
+func ShowGiven[T comparable](value T) any {
+	var none T
+	if value == none {
+		return nil
+	}
+	return fmt.Sprint(value)
+}
+
 // NewText accepts any text.
 func NewText(name, shape string, to *string, usage string) *Setting {
 	return NewValue(name, shape, to, func(value string) (string, error) { return value, nil }, ShowUnchanged, usage)
@@ -61,14 +70,12 @@ func NewText(name, shape string, to *string, usage string) *Setting {
 
 // NewChoice accepts one of several words.
 func NewChoice(name string, accepted []string, to *string, usage string) *Setting {
-	s := NewValue(name, "WORD", to, func(value string) (string, error) {
+	return NewValue(name, "WORD", to, func(value string) (string, error) {
 		if !slices.Contains(accepted, value) {
 			return "", fmt.Errorf("give one of %s%s", strings.Join(accepted, ", "), SuggestNearest("", value, accepted))
 		}
 		return value, nil
-	}, ShowUnchanged, usage)
-	s.AcceptedWords = accepted
-	return s
+	}, ShowUnchanged, usage).WithWords(accepted...)
 }
 
 // NewNumber accepts a whole number from lowest to highest. A default outside of that range means that
@@ -113,12 +120,25 @@ func NewSwitch(name string, to *bool, usage string) *Setting {
 	}, ShowUnchanged, usage)
 }
 
-// NewWordList accepts a list: a repeated flag, the lines of a variable, or a list in the file.
-func NewWordList(name, shape string, to *[]string, usage string) *Setting {
-	add := func(value string) ([]string, error) { return append(*to, value), nil }
-	s := NewValue(name, shape, to, add, ShowUnchanged, usage)
+// NewList accepts a list: a repeated flag, the lines of a variable, or a list in the file.
+func NewList[T any](name, shape string, to *[]T, parse func(string) (T, error), usage string) *Setting {
+	s := NewValue(name, shape, to, func(value string) ([]T, error) {
+		parsed, err := parse(value)
+		return append(*to, parsed), err
+	}, func(all []T) any {
+		var words []string
+		for _, one := range all {
+			words = append(words, fmt.Sprint(one))
+		}
+		return words
+	}, usage)
 	s.IsRepeatable = true
 	return s
+}
+
+// NewWordList accepts a list of any texts.
+func NewWordList(name, shape string, to *[]string, usage string) *Setting {
+	return NewList(name, shape, to, func(value string) (string, error) { return value, nil }, usage)
 }
 
 // NewDuration accepts a duration, which must have a unit.
