@@ -69,14 +69,11 @@ func (c Child) NewSession() *Session { return &Session{child: c} }
 
 func (c Child) probeTimeout() time.Duration { return cmp.Or(max(c.Timeout, 0), DefaultProbeTimeout) }
 
-func (c Child) programPath() string { return cmp.Or(c.Program, process.OwnBinary) }
-
-func (c Child) childArgs() []string {
-	name := c.programPath()
-	if c.Program == "" && len(os.Args) > 0 {
-		name = os.Args[0] // shown by ps, and in messages of the loader
+func (c Child) commandLine() (path string, args []string) {
+	if c.Program == "" {
+		return process.OwnBinary, []string{os.Args[0], ChildCommand} // shown by ps and the loader
 	}
-	return []string{name, ChildCommand}
+	return c.Program, []string{c.Program, ChildCommand}
 }
 
 func (c Child) environ() []string {

@@ -367,16 +367,10 @@ func TestChildCommandLine(t *testing.T) {
 	if got := child.childEnv(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
 		t.Errorf("got %q", got)
 	}
-	for name, test := range map[string]struct {
-		child         Child
-		program, args string
-	}{
-		"another": {child, "/opt/bringupd", "gpu-child"},
-		"plain":   {Child{}, process.OwnBinary, "gpu-child"},
-	} {
-		if got := strings.Join(test.child.childArgs()[1:], " "); got != test.args ||
-			test.child.programPath() != test.program {
-			t.Errorf("%s: %s %q", name, test.child.programPath(), got)
+	for want, child := range map[string]Child{"/opt/bringupd": child, process.OwnBinary: {}} {
+		path, args := child.commandLine()
+		if path != want || len(args) != 2 || args[1] != "gpu-child" {
+			t.Errorf("got %s %q, expected %s", path, args, want)
 		}
 	}
 }

@@ -269,8 +269,10 @@ func (c *collector) trackCall(slot int, function string) (answered func()) {
 }
 
 // overdueCalls returns the calls that have been running for at least the given time, sorted by GPU
-// and start time. The caller must hold mu.
+// and start time.
 func (c *collector) overdueCalls(after time.Duration) (all []*pendingCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for w := range c.openCalls {
 		if time.Since(w.started) >= after {
 			all = append(all, w)
@@ -283,8 +285,6 @@ func (c *collector) overdueCalls(after time.Duration) (all []*pendingCall) {
 }
 
 func (c *collector) slowCallNames() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var late []string
 	for _, w := range c.overdueCalls(slowCallThreshold) {
 		late = append(late, w.String())
@@ -293,8 +293,6 @@ func (c *collector) slowCallNames() string {
 }
 
 func (c *collector) hangingCall(gpu int) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, w := range c.overdueCalls(0) {
 		if w.slot == gpu {
 			return w.function

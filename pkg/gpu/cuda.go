@@ -43,22 +43,18 @@ func inspectCUDA() CUDAFacts {
 // driver in a short-lived child process. If the query fails, CUDAFacts.Init contains the reason.
 // ProbeCUDA returns an error only if the context has ended: its cause.
 func (c Child) ProbeCUDA(ctx context.Context) (CUDAFacts, error) {
-	facts, err := c.queryCUDA(ctx)
+	facts := c.requestCUDA(ctx)
 	if ctx.Err() != nil {
 		return CUDAFacts{}, context.Cause(ctx)
-	}
-	if err != nil {
-		facts = CUDAFacts{Init: ProbeDied, Detail: err.Error()}
 	}
 	return facts, nil
 }
 
-// queryCUDA starts a child, sends the request and waits for the answer. It returns an error if the
-// child cannot be started.
-func (c Child) queryCUDA(ctx context.Context) (CUDAFacts, error) {
+// requestCUDA starts a child, sends the request and waits for the answer.
+func (c Child) requestCUDA(ctx context.Context) CUDAFacts {
 	d, err := c.startChild(ctx)
 	if err != nil {
-		return CUDAFacts{}, err
+		return CUDAFacts{Init: ProbeDied, Detail: err.Error()}
 	}
 	a := d.sendRequest(requestCUDA)
 	late := time.NewTimer(c.probeTimeout())
@@ -67,9 +63,11 @@ func (c Child) queryCUDA(ctx context.Context) (CUDAFacts, error) {
 	a.stopReading()
 	if err == nil && l.CUDA != nil {
 		d.shutDown(ctx)
-		return *l.CUDA, nil
+		return *l.CUDA
 	}
 	d.KillOrAbandon()
 	why, detail := d.failureReason(err)
-	return CUDAFacts{Init: cmp.Or(why, ProbeDied), Detail: cmp.Or(detail, "it gave an unexpected response")}, nil
+	return CUDAFacts{
+		Init: cmp.Or(why, ProbeDied), Detail: cmp.Or(detail, "it gave an unexpected response"),
+	}
 }

@@ -56,7 +56,8 @@ func (c Child) startChild(ctx context.Context) (_ *runningChild, err error) {
 	}
 	d := &runningChild{openRequests: map[int]*responseStream{}}
 	d.lineSplitter.MaxLength = maxLineBytes
-	spec := &exec.Cmd{Path: c.programPath(), Args: c.childArgs(), Env: c.childEnv(), Stdout: d, Stderr: d}
+	spec := &exec.Cmd{Env: c.childEnv(), Stdout: d, Stderr: d}
+	spec.Path, spec.Args = c.commandLine()
 	if d.Helper, err = process.StartHelper(ctx, spec, func() { d.lineSplitter.Flush(d.dispatchLine) }); err != nil {
 		return nil, err
 	}

@@ -68,12 +68,6 @@ func (j ClassifiedEvent) ToFinding() check.Finding {
 		Class: check.ClassNode, Observed: what, Hint: j.Action}
 }
 
-// ClassifyEvent classifies an event: it returns the event with its effects on this job and on the
-// next one.
-func ClassifyEvent(e Event) ClassifiedEvent {
-	return ClassifiedEvent{Event: e, EventVerdict: eventVerdict(e)}
-}
-
 // kindVerdicts are the classifications of events that depend on their kind alone.
 var kindVerdicts = map[EventKind]EventVerdict{
 	KindLost: {EffectFatal, NextUnfit,
@@ -92,9 +86,40 @@ var kindVerdicts = map[EventKind]EventVerdict{
 	KindRestarted: {EffectWarn, NextFit, "nothing", "the GPU watcher ended and is restarted"},
 }
 
-// eventVerdict returns the effects of an event on this job and on the next one, its meaning, and
+// RecoveryActions maps the values of nvmlDeviceGpuRecoveryAction_t, except 0 (none), to their
+// classifications. No new job may start on a GPU that requests any of them.
+//
+// Which actions can wait for the end of the job follows from NVIDIA's documentation (nvidia-smi's
+// manual, "GPU Recovery Action"). With 1 all processes must be terminated, and with 2 no
+// application can be started again. With 3 applications should be stopped "when convenient"; DCGM
+// also only warns. With 4 existing work that was not affected may continue. With 5 the driver
+// refuses new memory of the fabric, and itself ends the processes that have imported some
+// (open-gpu-kernel-modules, imex_session_api.c). Drivers have 5 since version 575, but DCGM's range
+// check drops it. 6 and 7 come with NVML 615 and are documented by their names only; they are
+// handled like 1 and 2.
+var RecoveryActions = map[int]EventVerdict{
+	1: {EffectFatal, NextUnfit,
+		"drain the node, and reset the GPU (nvidia-smi --gpu-reset)", "the GPU requests a reset"},
+	2: {EffectFatal, NextUnfit,
+		"drain the node, and reboot it", "the GPU requests a reboot of the node"},
+	3: {EffectWarn, NextUnfit, "drain the node, and stop the programs that use the GPU over NVLink",
+		"the GPU requests that all traffic from other GPUs stops"},
+	4: {EffectWarn, NextUnfit,
+		"drain the node, stop the programs on all of its GPUs, and reset this one after the job",
+		"the GPU requests a drain and a reset"},
+	5: {EffectWarn, NextUnfit,
+		"drain the node, and recover the IMEX domain " +
+			"(nvidia-imex-ctl; restart nvidia-imex on its nodes)",
+		"the GPU requests a recovery of its IMEX domain"},
+	6: {EffectFatal, NextUnfit, "drain the node, and reset the GPU's PCIe bus, or reboot the node",
+		"the GPU requests a reset of its PCIe bus"},
+	7: {EffectFatal, NextUnfit,
+		"drain the node, and reboot it", "the GPU requests a reboot of the system"},
+}
+
+// ClassifyEvent returns an event with its effects on this job and on the next one, its meaning, and
 // the action that an operator must take.
-func eventVerdict(e Event) EventVerdict {
+func ClassifyEvent(e Event) ClassifiedEvent {
 	verdict, known := kindVerdicts[e.Kind]
 	switch {
 	case e.Kind == KindXid:
@@ -103,13 +128,14 @@ func eventVerdict(e Event) EventVerdict {
 			verdict.Effect = EffectWarn // the watch polls the GPU, and reports another event if it must end the job
 		}
 	case e.Kind == KindRecovery:
-		return recoveryVerdict(e.Recovery)
+		verdict = recoveryVerdict(e.Recovery)
 	case e.Kind == KindLost && e.Detail == string(ResetRequired):
 		verdict.Action, verdict.Meaning = "drain the node, and reset the GPU", "the GPU is unusable until it is reset"
 	case !known:
-		return EventVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of an unknown kind: %s", e.Kind)}
+		verdict = EventVerdict{EffectWarn, NextFit, "nothing",
+			"an event of an unknown kind: " + string(e.Kind)}
 	}
-	return verdict
+	return ClassifiedEvent{e, verdict}
 }
 
 // recoveryVerdict returns the effects of a recovery action that a GPU requests. An action that is
@@ -120,7 +146,7 @@ func recoveryVerdict(recovery int) EventVerdict {
 		return EventVerdict{EffectIgnore, NextFit, "nothing", "the GPU requests no action"}
 	}
 	if known, ok := RecoveryActions[recovery]; ok {
-		return EventVerdict{known.JobEffect, NextUnfit, known.Action, known.Meaning}
+		return known
 	}
 	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action",
 		fmt.Sprintf("the GPU requests the recovery action %d", recovery)}

@@ -65,32 +65,19 @@ func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {
 // If the child fails, Facts.Init contains the reason. Probe returns an error only if the context
 // has ended: its cause. The child continues its inspection then.
 func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error) {
+	facts := Facts{Version: FactsVersion, Init: ProbeDied}
 	d, err := s.ensureChild(ctx)
-	facts := probeDiedFacts("%v", err)
-	if err == nil {
-		facts = s.requestFacts(ctx, d, tell)
+	if err != nil {
+		facts.Detail = err.Error()
+	} else if answer, err := d.requestFacts(ctx, s.child.probeTimeout(), tell); err == nil {
+		facts = answer
+	} else if facts.Init, facts.Detail = d.failureReason(err); facts.Init == DriverUnresponsive {
+		d.KillOrAbandon()
 	}
 	if ctx.Err() != nil {
 		return Facts{}, context.Cause(ctx)
 	}
 	return facts, nil
-}
-
-// requestFacts requests the facts from a child, and kills the child if it does not answer.
-func (s *Session) requestFacts(ctx context.Context, d *runningChild, tell func(Progress)) Facts {
-	facts, err := d.requestFacts(ctx, s.child.probeTimeout(), tell)
-	if err == nil {
-		return facts
-	}
-	why, detail := d.failureReason(err)
-	if why == DriverUnresponsive {
-		d.KillOrAbandon()
-	}
-	return Facts{Version: FactsVersion, Init: why, Detail: detail}
-}
-
-func probeDiedFacts(format string, args ...any) Facts {
-	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when

@@ -90,28 +90,30 @@ func (d NVLinkDomain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d
 func BuildTopology(root string, f Facts) Topology {
 	t := Topology{Version: TopologyVersion}
 	sys := sysfs{os.DirFS(root)}
-	switch {
-	case f.Init == Success:
-	case len(f.OtherGPUs) > 0:
-		t.GPUs = sys.otherLocalities(f.OtherGPUs, sys.networkCards())
-		return t
-	default:
+	cards := sys.networkCards()
+	if f.Init != Success {
+		if len(f.OtherGPUs) > 0 {
+			t.GPUs = sys.otherLocalities(f.OtherGPUs, cards)
+		}
 		return t
 	}
-	cards := sys.networkCards()
 	t.GPUs = make([]Locality, 0, len(f.GPUs))
 	for _, g := range f.GPUs {
-		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: gpuDomain(g), Instances: instanceUUIDs(g)}
-		at.UUID, at.Model = g.UUID.OrZero(), g.Name.OrZero()
+		at := sys.locate(g.Bus.OrZero(), cards)
+		at.Index, at.UUID, at.Model = g.Index, g.UUID.OrZero(), g.Name.OrZero()
 		at.Reason, _ = g.LossReason()
-		if at.Bus, _ = g.Bus.Get(); at.Bus != "" {
-			here := sys.devicePosition(path.Join(pciDevices, at.Bus))
-			at.NUMA, at.CPUs, at.NICs = here.numa, sys.nearCPUs(here), nearestNICs(here, cards)
-		}
+		at.Domain, at.Instances = gpuDomain(g), instanceUUIDs(g)
 		t.GPUs = append(t.GPUs, at)
 	}
 	t.Domain = commonDomain(t.GPUs)
 	return t
+}
+
+// locate returns what the kernel knows about the location of the GPU with a PCI address, which may
+// be empty.
+func (s sysfs) locate(bus string, cards []nicPosition) Locality {
+	at := s.devicePosition(path.Join(pciDevices, bus))
+	return Locality{Bus: bus, NUMA: at.numa, CPUs: s.nearCPUs(at), NICs: nearestNICs(at, cards)}
 }
 
 func instanceUUIDs(g GPU) []string {
@@ -157,7 +159,9 @@ func (t Topology) EnvVariables() map[string]string {
 		"BRINGUPD_GPU_UUIDS": joinEach(t.GPUs, ",", func(g Locality) string { return g.UUID }),
 		"BRINGUPD_GPU_NUMA":  joinEach(t.GPUs, ",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
 		"BRINGUPD_GPU_CPUS":  joinEach(t.GPUs, ";", func(g Locality) string { return g.CPUs }),
-		"BRINGUPD_GPU_NICS":  joinEach(t.GPUs, ";", Locality.nicNames),
+		"BRINGUPD_GPU_NICS": joinEach(t.GPUs, ";", func(g Locality) string {
+			return joinEach(g.NICs, ",", func(nic NIC) string { return nic.Name })
+		}),
 	}
 	if t.GPUs != nil {
 		env["BRINGUPD_GPU_COUNT"] = strconv.Itoa(len(t.GPUs))
@@ -166,10 +170,6 @@ func (t Topology) EnvVariables() map[string]string {
 		env["BRINGUPD_NVLINK_DOMAIN"] = t.Domain.String()
 	}
 	return env
-}
-
-func (l Locality) nicNames() string {
-	return joinEach(l.NICs, ",", func(nic NIC) string { return nic.Name })
 }
 
 // joinEach returns the results of calling of for all elements of the list, with between as

@@ -134,11 +134,10 @@ func (s sysfs) intelGPUs(root string) (gpus []OtherGPU) {
 func (s sysfs) otherLocalities(others []OtherGPU, cards []nicPosition) []Locality {
 	gpus := make([]Locality, 0, len(others))
 	for i, o := range others {
-		at := s.devicePosition(path.Join(pciDevices, o.Bus))
-		gpus = append(gpus, Locality{
-			Index: i, Vendor: o.Vendor, UUID: o.UUID, Reason: o.Reason, Model: o.Model, Tiles: o.Tiles,
-			Bus: o.Bus, NUMA: at.numa, CPUs: s.nearCPUs(at), NICs: nearestNICs(at, cards),
-		})
+		at := s.locate(o.Bus, cards)
+		at.Index, at.Vendor, at.UUID, at.Reason = i, o.Vendor, o.UUID, o.Reason
+		at.Model, at.Tiles = o.Model, o.Tiles
+		gpus = append(gpus, at)
 	}
 	return gpus
 }

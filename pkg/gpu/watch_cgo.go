@@ -57,16 +57,6 @@ func missingFunctions(lib nvml.Interface) (missing []string) {
 	return missing
 }
 
-// watcher reports the events of all GPUs, one per line. Every GPU has a goroutine and an event set
-// of its own, so that a GPU that hangs does not delay the events of the others.
-type watcher struct {
-	*collector
-	gpus []*watchedGPU
-	send func(message)
-	// resumed is set if recovery actions that GPUs already request must be reported, too.
-	resumed bool
-}
-
 // watchedGPU is a GPU that is watched. Its fields are used only by its own goroutine.
 type watchedGPU struct {
 	inspector
@@ -81,7 +71,9 @@ type watchedGPU struct {
 }
 
 // watchGPUs registers for the events of all GPUs, reports how many GPUs are watched, and reports
-// events until the context ends. It returns an error if it cannot continue.
+// events, one per line, until the context ends. Every GPU has a goroutine and an event set of its
+// own, so that a GPU that hangs does not delay the events of the others. watchGPUs returns an error
+// if it cannot continue, also if all GPUs are lost.
 func watchGPUs(ctx context.Context, c *collector, what request, tell func(message)) error {
 	if missing := missingFunctions(c.lib); len(missing) > 0 {
 		return fmt.Errorf("the NVML library lacks %s: the NVIDIA driver is too old", strings.Join(missing, ", "))
@@ -90,32 +82,25 @@ func watchGPUs(ctx context.Context, c *collector, what request, tell func(messag
 	if ret != nvml.SUCCESS {
 		return fmt.Errorf("cannot count the GPUs: %s", returnName(ret))
 	}
-	w := &watcher{collector: c, send: tell, resumed: what == requestResume}
+	gpus := make(map[*watchedGPU]bool)
+	registered, ended := make(chan *watchedGPU, count), make(chan bool, count)
 	for i := range count {
-		w.gpus = append(w.gpus, &watchedGPU{inspector: inspector{collector: c, slot: i,
-			gpu: &GPU{Index: i}}, send: tell})
-	}
-	return w.run(ctx)
-}
-
-// run watches all GPUs until the context ends, or until all GPUs are lost, which is an error.
-func (w *watcher) run(ctx context.Context) error {
-	// Each GPU registers and then runs in a goroutine of its own.
-	registered, ended := make(chan *watchedGPU, len(w.gpus)), make(chan bool, len(w.gpus))
-	for _, g := range w.gpus {
+		one := inspector{collector: c, slot: i, gpu: &GPU{Index: i}}
+		g := &watchedGPU{inspector: one, send: tell}
+		gpus[g] = true
 		go func() {
-			g.startWatch(w.resumed)
+			g.startWatch(what == requestResume)
 			registered <- g
 			g.run(ctx)
 			ended <- true
 		}()
 	}
 	// Report the start of the watch, and then heartbeats and hanging calls at intervals.
-	w.reportWatching(ctx, registered)
+	reportWatching(ctx, gpus, registered, tell)
 	beats := time.NewTicker(pollInterval)
 	defer beats.Stop()
 	hanging := map[*pendingCall]bool{}
-	for left := len(w.gpus); ; {
+	for left := count; ; {
 		select {
 		case <-ctx.Done():
 			// Wait until the goroutines of all GPUs have ended.
@@ -128,8 +113,8 @@ func (w *watcher) run(ctx context.Context) error {
 				return errors.New("all GPUs are lost")
 			}
 		case <-beats.C:
-			hanging = w.reportHanging(hanging)
-			w.send(message{Heartbeat: true})
+			hanging = c.reportHanging(hanging, tell)
+			tell(message{Heartbeat: true})
 		}
 	}
 }
@@ -137,12 +122,11 @@ func (w *watcher) run(ctx context.Context) error {
 // reportWatching reports how many GPUs are watched. It waits until all GPUs have registered, or
 // until there was no progress for gpuProgressTimeout. GPUs that are not watched are then
 // reported as events of KindUnwatched.
-func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watchedGPU) {
-	watching := 0
-	waited := map[*watchedGPU]bool{}
-	for _, g := range w.gpus {
-		waited[g] = true
-	}
+func reportWatching(
+	ctx context.Context, waited map[*watchedGPU]bool, registered <-chan *watchedGPU,
+	tell func(message),
+) {
+	watching, total := 0, len(waited)
 	late := time.NewTimer(gpuProgressTimeout)
 	defer late.Stop()
 	// Collect the results of the registrations, and report each one as progress.
@@ -152,7 +136,7 @@ func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watched
 		case g := <-registered:
 			delete(waited, g)
 			late.Reset(gpuProgressTimeout)
-			w.send(message{Progress: &Progress{Initialised: len(w.gpus) - len(waited), Total: len(w.gpus)}})
+			tell(message{Progress: &Progress{Initialised: total - len(waited), Total: total}})
 			if g.registration == Success {
 				watching++
 			} else {
@@ -168,23 +152,22 @@ func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watched
 	for g := range waited {
 		unwatched = append(unwatched, Event{Kind: KindUnwatched, GPU: g.slot, Detail: string(DriverUnresponsive)})
 	}
-	w.send(message{Watching: &watching})
+	tell(message{Watching: &watching})
 	slices.SortFunc(unwatched, func(a, b Event) int { return a.GPU - b.GPU })
 	for _, e := range unwatched {
-		sendEvent(w.send, e)
+		sendEvent(tell, e)
 	}
 }
 
 // reportHanging reports the calls that have not returned for hangThreshold, except those in its
 // argument, which were reported earlier. It returns all of them, as the argument of the next call.
-func (w *watcher) reportHanging(reported map[*pendingCall]bool) map[*pendingCall]bool {
-	w.mu.Lock()
-	late := w.overdueCalls(hangThreshold)
-	w.mu.Unlock()
+func (c *collector) reportHanging(
+	reported map[*pendingCall]bool, tell func(message),
+) map[*pendingCall]bool {
 	hanging := map[*pendingCall]bool{}
-	for _, call := range late {
+	for _, call := range c.overdueCalls(hangThreshold) {
 		if hanging[call] = true; !reported[call] && call.slot != systemSlot {
-			sendEvent(w.send, Event{Kind: KindSilent, GPU: call.slot,
+			sendEvent(tell, Event{Kind: KindSilent, GPU: call.slot,
 				Detail: fmt.Sprintf("%s has not returned for %v", call.function, hangThreshold)})
 		}
 	}

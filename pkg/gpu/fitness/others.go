@@ -36,11 +36,10 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 	if want.Count > 0 {
 		expected = fmt.Sprintf("%d (%s)", want.Count, want.countSourceText())
 	}
-	switch {
-	case len(f.OtherGPUs) == 0:
+	if len(f.OtherGPUs) == 0 {
 		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node", expected,
 			"GPUs of other vendors are not checked; use --gpu-check=off if the job needs none of these")
-	default:
+	} else {
 		models := distinctValues(f.OtherGPUs, func(o gpu.OtherGPU) string { return o.Model })
 		s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %d others (%s) are counted, but their health is not checked",
 			len(f.OtherGPUs), strings.Join(models, ", ")))

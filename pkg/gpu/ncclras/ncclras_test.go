@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -266,6 +267,7 @@ func TestReservePort(t *testing.T) {
 	if _, err := net.Dial("tcp", r.Address()); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port without a listener: %v", err)
 	}
+	at := netip.MustParseAddrPort(r.Address())
 	for _, option := range []int{0, unix.SO_REUSEADDR} {
 		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -274,7 +276,7 @@ func TestReservePort(t *testing.T) {
 		if option != 0 {
 			err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, option, 1)
 		}
-		bound := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(r.address.Port())})
+		bound := unix.Bind(socket, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())})
 		if err != nil || !errors.Is(bound, unix.EADDRINUSE) {
 			t.Errorf("with option %d the port is not refused: %v, %v", option, err, bound)
 		}
@@ -296,7 +298,7 @@ func TestReservePort(t *testing.T) {
 				}
 			}
 			for _, host := range [][4]byte{{127, 0, 0, 1}, {}} {
-				bound := unix.Bind(socket, &unix.SockaddrInet4{Addr: host, Port: int(r.address.Port())})
+				bound := unix.Bind(socket, &unix.SockaddrInet4{Addr: host, Port: int(at.Port())})
 				if !errors.Is(bound, unix.EADDRINUSE) {
 					t.Errorf("another user can bind %v with the options %v: %v", host, options, bound)
 				}

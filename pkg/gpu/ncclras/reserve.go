@@ -2,7 +2,6 @@ package ncclras
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -19,7 +18,7 @@ const (
 
 // Reservation keeps a port of this machine for the RAS subsystem of the node's processes.
 type Reservation struct {
-	address netip.AddrPort
+	address string
 	socket  int
 }
 
@@ -34,7 +33,7 @@ func ReservePort() (*Reservation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reserve a port for NCCL: %w", err)
 	}
-	return &Reservation{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)), socket}, nil
+	return &Reservation{fmt.Sprintf("127.0.0.1:%d", port), socket}, nil
 }
 
 // Address returns the value of AddressVariable, or an empty string if r is nil.
@@ -42,7 +41,7 @@ func (r *Reservation) Address() string {
 	if r == nil {
 		return ""
 	}
-	return r.address.String()
+	return r.address
 }
 
 // Close ends the reservation. It does nothing if r is nil.
