@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // IdentifyDaemon determines the identity of this daemon. In order of precedence it uses want, the
@@ -173,11 +175,16 @@ func parseHostColumn(text string) ([]string, error) {
 	return hosts, nil
 }
 
+var (
+	hostNamePattern = textutil.CompileLazily(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+	// unsuitableInName matches a character that a name of a run must not have.
+	unsuitableInName = textutil.CompileLazily(`[^A-Za-z0-9_.+-]`)
+)
+
 // isHostName reports whether a text can be a host name. Batch systems also put their own keywords
 // there.
 func isHostName(text string) bool {
-	return text != "" && len(text) <= maxNodeName && text[0] != '-' && text[0] != '.' &&
-		!strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || !isNameByte(byte(r)) })
+	return len(text) <= maxNodeName && hostNamePattern().MatchString(text)
 }
 
 // uniqueHosts returns every host once, in the order of first occurrence.
@@ -211,11 +218,5 @@ func isSameHost(a, b string) bool {
 // sanitizeRunName converts a launcher's name of a job to a valid name of a run, by replacing
 // unsuitable characters by dashes.
 func sanitizeRunName(job string) string {
-	job = strings.Map(func(r rune) rune {
-		if r < 0x80 && (isNameByte(byte(r)) || r == '+') {
-			return r
-		}
-		return '-'
-	}, job)
-	return strings.Trim(job, "._+-")
+	return strings.Trim(unsuitableInName().ReplaceAllString(job, "-"), "._+-")
 }

@@ -14,11 +14,10 @@ const (
 	defaultNodeLimit = 65536 // default maximum number of names from ExpandNodeList
 	maxNodeLimit     = 1 << 30
 	maxNodeName      = 253 // maximum length of a DNS name
-	maxNodeDigits    = 18  // any number with so many digits fits an int64
 )
 
 const (
-	nodeRange  = `[0-9]{1,18}(?:-[0-9]{1,18})?` // of numbers of at most maxNodeDigits digits
+	nodeRange  = `[0-9]{1,18}(?:-[0-9]{1,18})?` // any number with so many digits fits an int64
 	nodeRanges = `\[` + nodeRange + `(?:,` + nodeRange + `)*\]`
 )
 
@@ -28,6 +27,8 @@ var (
 		`^((?:[A-Za-z0-9_]|` + nodeRanges + `)(?:[A-Za-z0-9_.-]|` + nodeRanges + `)*)(,|$)`)
 	// nodePartPattern matches a part of an entry: plain text, or ranges in brackets.
 	nodePartPattern = textutil.CompileLazily(`[^\[\]]+|\[[^\]]*\]`)
+	// lastNumberPattern matches a name with a number in its first label.
+	lastNumberPattern = textutil.CompileLazily(`(?s)^([^.]*?)([0-9]{1,18})([^.0-9]*(?:\..*)?)$`)
 )
 
 // ExpandNodeList returns the names of a Slurm node list such as "n[0-3,7],r[1-2]gpu-a[01-12]-ib",
@@ -151,10 +152,6 @@ func (e nodeEntry) appendNames(names []string, prefix string) []string {
 // padNumber writes n with leading zeros, with at least width digits.
 func padNumber(n uint64, width int) string { return fmt.Sprintf("%0*d", width, n) }
 
-func isNameByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c) || c == '-' || c == '_' || c == '.'
-}
-
 // shortenText shortens a long text for an error.
 func shortenText(s string) string {
 	const limit = 200
@@ -221,20 +218,12 @@ func HostList(hosts []string) string {
 }
 
 func splitName(host string) numberedName {
-	label, _, _ := strings.Cut(host, ".")
-	end := len(label)
-	for end > 0 && !isDigit(label[end-1]) {
-		end--
-	}
-	start := end
-	for start > 0 && isDigit(label[start-1]) && end-start < maxNodeDigits {
-		start--
-	}
-	number, err := strconv.ParseUint(host[start:end], 10, 64)
-	if err != nil {
+	parts := lastNumberPattern().FindStringSubmatch(host)
+	if parts == nil {
 		return numberedName{prefix: host}
 	}
-	return numberedName{prefix: host[:start], suffix: host[end:], digits: host[start:end], number: number}
+	number, _ := strconv.ParseUint(parts[2], 10, 64) // the pattern admits only such numbers
+	return numberedName{prefix: parts[1], digits: parts[2], suffix: parts[3], number: number}
 }
 
 // joinNames writes names that differ only in their numbers.
@@ -257,8 +246,4 @@ func joinNames(names []numberedName) string {
 		ranges, names = append(ranges, text), names[end:]
 	}
 	return first.prefix + "[" + strings.Join(ranges, ",") + "]" + first.suffix
-}
-
-func isDigit(c byte) bool {
-	return c >= '0' && c <= '9'
 }

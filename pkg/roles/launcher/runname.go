@@ -5,10 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // DoctorSuffix ends the name of the run directory of bringupd doctor in a job. It is no run of the
@@ -21,13 +22,14 @@ const attemptSeparator = "-a"
 var (
 	// runSuffix matches what follows the name of a job or of its step in the name of a run: see
 	// Identity.RunName. signal.CreateRun may have added the last part.
-	runSuffix = regexp.MustCompile(`^(?:\.(.+?))?(?:-r([0-9]+))?(?:-a([0-9]+))?(?:\+.*)?$`)
+	runSuffix = textutil.CompileLazily(`^(?:\.(.+?))?(?:-r([0-9]+))?(?:-a([0-9]+))?(?:\+.*)?$`)
 	// hetComponent matches a component of Slurm's heterogeneous job, such as 60+1 or, with a step,
 	// 60+1.0. The steps of all components have the name of the job.
-	hetComponent = regexp.MustCompile(`^([0-9]+)\+[0-9]+((?:\.[0-9]+)?)$`)
+	hetComponent = textutil.CompileLazily(`^([0-9]+)\+[0-9]+((?:\.[0-9]+)?)$`)
 	// bracketedElement matches an element of an array as PBS and LSF write it: 17[4].server.
-	bracketedElement = regexp.MustCompile(`^([0-9]+)\[([0-9]+)\](?:\..*)?$`)
-	slurmJobName     = regexp.MustCompile(`^([0-9]+(?:_[0-9]+)?)((?:\.[0-9]+)?)$`)
+	bracketedElement = textutil.CompileLazily(`^([0-9]+)\[([0-9]+)\](?:\..*)?$`)
+	runName          = textutil.CompileLazily(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
+	slurmJobName     = textutil.CompileLazily(`^([0-9]+(?:_[0-9]+)?)((?:\.[0-9]+)?)$`)
 )
 
 // RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
@@ -55,7 +57,7 @@ type runParts struct {
 
 func parseRunName(run, job string) (parts runParts, ok bool) {
 	rest, is := strings.CutPrefix(run, job)
-	found := runSuffix.FindStringSubmatch(rest)
+	found := runSuffix().FindStringSubmatch(rest)
 	if !is || found == nil {
 		return runParts{}, false
 	}
@@ -122,15 +124,15 @@ func NextAttempt(run string) string {
 // NormalizeJobName converts the name of a job or of its step, as the commands of a launcher print
 // it, to the beginning of the names of its runs.
 func NormalizeJobName(job string) string {
-	job = hetComponent.ReplaceAllString(job, "$1$2")
-	job = bracketedElement.ReplaceAllString(job, "$1-$2")
+	job = hetComponent().ReplaceAllString(job, "$1$2")
+	job = bracketedElement().ReplaceAllString(job, "$1-$2")
 	return strings.ReplaceAll(job, "ƒ", "f")
 }
 
 // SplitSlurmJob splits the number of a Slurm job, or of an element of an array, from the step that
 // may follow it: 50_1.0 has "50_1" and ".0".
 func SplitSlurmJob(name string) (job, step string, isJob bool) {
-	parts := slurmJobName.FindStringSubmatch(name)
+	parts := slurmJobName().FindStringSubmatch(name)
 	if parts == nil {
 		return "", "", false
 	}
@@ -163,11 +165,9 @@ var reservedNames = []string{"latest", "history", "bad-nodes"}
 // run. The name becomes that of a directory, and listings of runs skip names that begin with a dot.
 // Some file systems ignore case.
 func CheckRunName(name string) error {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	isReserved := func(reserved string) bool { return strings.EqualFold(name, reserved) }
 	switch {
-	case name == "", len(name) > 128, strings.ContainsAny(name[:1], "._+-"),
-		strings.Trim(name, letters+decimalDigits+"._+-") != "":
+	case len(name) > 128, !runName().MatchString(name):
 		return errors.New(`use 1 to 128 letters, digits and "._+-", ` +
 			`of which the first is a letter or a digit`)
 	case slices.ContainsFunc(reservedNames, isReserved):
