@@ -81,21 +81,23 @@ func eachReplyField(b []byte, take func(protoField) error) error {
 	})
 }
 
-// parseStatus returns an error for any status other than success.
-func parseStatus(b []byte) error {
-	var code int32
-	var message string
-	err := eachField(b, func(f protoField) error {
-		switch f.number {
-		case 1:
-			code = int32(f.value)
-		case 2:
-			message = shortenText(f.data)
+// lastFields returns the last field of each of the first numbers, for a message without repeated
+// fields.
+func lastFields(b []byte) (fields [4]protoField, err error) {
+	err = eachField(b, func(f protoField) error {
+		if int(f.number) < len(fields) {
+			fields[f.number] = f
 		}
 		return nil
 	})
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%s (code %d)", message, code)
+	return fields, err
+}
+
+// parseStatus returns an error for any status other than success.
+func parseStatus(b []byte) error {
+	fields, err := lastFields(b)
+	if code := int32(fields[1].value); err == nil && code != 0 {
+		err = fmt.Errorf("%s (code %d)", shortenText(fields[2].data), code)
 	}
 	return err
 }
@@ -177,12 +179,9 @@ func parseNode(b []byte) (tableEntry, error) {
 		case 23:
 			node.StartedMS = f.value
 		case 29:
-			return eachField(f.data, func(f protoField) error {
-				if f.number == 2 {
-					node.DeathReason = shortenText(f.data)
-				}
-				return nil
-			})
+			death, err := lastFields(f.data)
+			node.DeathReason = shortenText(death[2].data)
+			return err
 		}
 		return nil
 	})
@@ -191,18 +190,8 @@ func parseNode(b []byte) (tableEntry, error) {
 
 // addResource adds an entry of the map of a node's resources.
 func addResource(resources map[string]float64, entry []byte) error {
-	var name string
-	var amount float64
-	err := eachField(entry, func(f protoField) error {
-		switch f.number {
-		case 1:
-			name = shortenText(f.data)
-		case 2:
-			amount = math.Float64frombits(f.value)
-		}
-		return nil
-	})
-	resources[name] = amount
+	fields, err := lastFields(entry)
+	resources[shortenText(fields[1].data)] = math.Float64frombits(fields[2].value)
 	return err
 }
 
@@ -214,12 +203,8 @@ func shortenText(text []byte) string {
 
 // parseHealth returns no error if the response of a health check is SERVING.
 func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
-	err = eachField(b, func(f protoField) error {
-		if f.number == 1 {
-			state = grpc_health_v1.HealthCheckResponse_ServingStatus(f.value)
-		}
-		return nil
-	})
+	fields, err := lastFields(b)
+	state = grpc_health_v1.HealthCheckResponse_ServingStatus(fields[1].value)
 	if err == nil && state != grpc_health_v1.HealthCheckResponse_SERVING {
 		err = fmt.Errorf("its health state is %d, expected 1 (SERVING)", state)
 	}

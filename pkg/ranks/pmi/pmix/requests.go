@@ -150,7 +150,8 @@ func (s *Server) decodePublication(op byte, r *frameReader) answerFunc {
 		var entries []pmi.Entry
 		persistence, _ := with.lookupKey("pmix.persist")
 		for _, i := range with {
-			if value := r.readBytes(); !isPMIxKey(i.key) {
+			// A key of PMIx itself is a directive, and not an entry to publish.
+			if value := r.readBytes(); !strings.HasPrefix(i.key, "pmix.") {
 				entries = append(entries, pmi.Entry{Key: i.key, Publisher: by, Value: value,
 					RemoveOnLookup: persistence == persistFirstRead})
 			}
@@ -192,10 +193,6 @@ func (s *Server) printMessages(by pmi.ProcID, with requestAttributes) error {
 
 // persistFirstRead is PMIX_PERSIST_FIRST_READ: an entry is removed by its first lookup.
 const persistFirstRead = "1"
-
-// isPMIxKey reports whether a key belongs to PMIx itself. Such a key is a directive and not an
-// entry to publish.
-func isPMIxKey(key string) bool { return strings.HasPrefix(key, "pmix.") }
 
 // supportedAttributes are the attributes of a spawn that are supported: they are passed on or have
 // no effect here.

@@ -284,21 +284,19 @@ const (
 var errTooManyRequests = fmt.Errorf("cannot serve ranks that have %d requests pending at once", 2*maxRequests)
 
 func (s *Server) answerRequest(op byte, id uint32, answer answerFunc) {
-	rest := make(frame, 0)
+	var rest frame
 	err := answer(s.ctx, &rest)
 	if op == upNotify { // the child does not wait for an answer
 		return
 	}
-	f := newFrame(doAnswer, id)
-	f.addStatus(err)
+	f := newFrame(doAnswer, id) // the status of 4 bytes follows
+	if err == nil && len(*f)+4+len(rest) > maxFrameSize {
+		err = pmi.NoSpace
+	}
 	if err != nil {
 		rest = emptyAnswer(op)
 	}
-	if tooLong := len(*f)+len(rest) > maxFrameSize; tooLong {
-		f = newFrame(doAnswer, id)
-		f.addStatus(pmi.NoSpace)
-		rest = emptyAnswer(op)
-	}
+	f.addStatus(err)
 	*f = append(*f, rest...)
 	_ = s.sendFrame(s.ctx, *f) // an error means that the child has ended
 }
