@@ -66,11 +66,12 @@ func (e *gpuCheck) checkCount() {
 	e.reportFallenGPUs()
 	e.reportMissingGPUs()
 	e.reportShortage()
-	e.addFindingIf(e.hasAmbiguousIndex, check.Warn,
+	f := e.addFindingIf(e.hasAmbiguousIndex, check.Warn,
 		fmt.Sprintf("%s has indices, which are ambiguous with %d GPU models (CUDA numbers the "+
 			"fastest GPU first): all GPUs are checked", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
-		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs",
-		withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
+		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs")
+	f.Expected = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+	blameVisibleList(f)
 }
 
 func blameVisibleList(f *check.Finding) {

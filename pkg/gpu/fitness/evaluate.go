@@ -129,21 +129,15 @@ func (e *gpuCheck) addNodeFinding(verdict check.Verdict, observed, hint string) 
 	return e.AddFinding(verdict, check.ClassNode, observed, e.expected, hint)
 }
 
-func (e *gpuCheck) addFindingIf(is bool, verdict check.Verdict, observed, hint string, more ...findingOption) {
-	if is {
-		f := e.addNodeFinding(verdict, observed, hint)
-		for _, add := range more {
-			add(f)
-		}
+// addFindingIf adds a finding like addNodeFinding, or returns one that is not added.
+func (e *gpuCheck) addFindingIf(
+	is bool, verdict check.Verdict, observed, hint string,
+) *check.Finding {
+	if !is {
+		return new(check.Finding)
 	}
+	return e.addNodeFinding(verdict, observed, hint)
 }
-
-type findingOption func(*check.Finding)
-
-func withStrict(f *check.Finding) { f.Strict = true }
-
-// withExpected sets the expected state, if it is more specific than the rule's.
-func withExpected(text string) findingOption { return func(f *check.Finding) { f.Expected = text } }
 
 // Hints that several rules use.
 const (

@@ -28,7 +28,8 @@ func checkRemapped(e *gpuCheck) {
 	rows, _ := readValue(e, "remapped rows", e.gpu.Remapped)
 	e.addFindingIf(rows.Failed, check.Fail, "row remapping failed: no spare rows are left",
 		"drain the node and replace the GPU (RMA): its memory cannot be repaired any more")
-	e.addFindingIf(rows.Pending, check.Warn, "a row remapping is pending until a reset", hintResetLater, withStrict)
+	e.addFindingIf(rows.Pending, check.Warn, "a row remapping is pending until a reset",
+		hintResetLater).Strict = true
 }
 
 // checkUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
@@ -51,9 +52,9 @@ func checkUncorrected(e *gpuCheck) {
 		sram.Uncorrected), hintReset+"; replace it (RMA) if they occur again")
 	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable SRAM errors: %d, "+
 		"contained (the NVIDIA driver requests no action)", sram.Uncorrected),
-		hintResetLater+"; replace the GPU (RMA) if they occur again", withStrict)
+		hintResetLater+"; replace the GPU (RMA) if they occur again").Strict = true
 	e.addFindingIf(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable DRAM errors: %d", dram.Uncorrected),
-		hintResetLater+", which remaps the row", withStrict)
+		hintResetLater+", which remaps the row").Strict = true
 	e.skipIfCountersReset()
 }
 

@@ -194,8 +194,9 @@ func checkC2C(e *gpuCheck) {
 	case links.Total == 0, links.Active == 0 && !slices.ContainsFunc(e.facts.GPUs, inUse):
 		e.addUnreadable("links to the CPU", gpu.NotSupported)
 	default:
-		e.addFindingIf(links.Active < links.Total, check.Fail,
+		f := e.addFindingIf(links.Active < links.Total, check.Fail,
 			fmt.Sprintf("%d of %d links to the CPU are active", links.Active, links.Total),
-			"drain the node and power-cycle it: see nvidia-smi c2c -s", withExpected(strconv.Itoa(links.Total)))
+			"drain the node and power-cycle it: see nvidia-smi c2c -s")
+		f.Expected = strconv.Itoa(links.Total)
 	}
 }
