@@ -1,6 +1,7 @@
 package ray
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 )
@@ -123,3 +126,97 @@ func parseUserFlags(args []string, head bool) (framework.Arguments, error) {
 // maxTempDir is the maximum length of the directory for Ray's files: a socket's path has at most 107
 // bytes. Another start in the same directory adds numbers to the names of the sockets.
 const maxTempDir = 107 - len("/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9")
+
+// objectStoreFlag is the flag for the size of a node's object store, in bytes.
+const objectStoreFlag = "--object-store-memory"
+
+// memoryFlags returns the flags for Ray's memory on a node whose job may use only a part of it. Ray
+// itself considers the limit of a container, at the root of the cgroups, but not that of a step
+// below it.
+func memoryFlags(node framework.Node, extra framework.Arguments) framework.Arguments {
+	if node.MaxMemory <= 0 {
+		return nil
+	}
+	var shm unix.Statfs_t
+	_ = unix.Statfs("/dev/shm", &shm) // on failure, the size is 0
+	store := storeSize(node.MaxMemory, int64(shm.Blocks)*shm.Bsize)
+	flags := framework.Arguments{objectStoreFlag + "=" + strconv.FormatInt(store, 10)}
+	if given, has := extra.LastValue(objectStoreFlag); has {
+		store, _ = strconv.ParseInt(given, 10, 64) // Ray reports an invalid number
+	}
+	if left := node.MaxMemory - store; left > 0 {
+		flags = append(flags, "--memory="+strconv.FormatInt(left, 10))
+	}
+	return flags
+}
+
+// The constants of Ray's own rule for the size of an object store
+// (ray._private.utils.resolve_object_store_memory of 2.60).
+const (
+	storeFraction     = 0.3
+	maxStoreBytes     = 200e9
+	minStoreBytes     = 75 << 20 // Ray refuses less
+	shmFraction       = 0.95
+	minSlowStoreBytes = 10e9 // up to this size Ray accepts a store that does not fit into /dev/shm
+)
+
+// storeSize returns the size of the object store that Ray would choose by default with so much
+// memory, with a /dev/shm of shm bytes.
+func storeSize(memory, shm int64) int64 {
+	size := min(storeFraction*float64(memory), maxStoreBytes, max(minSlowStoreBytes, shmFraction*float64(shm)))
+	return max(int64(size), minStoreBytes)
+}
+
+// portFlags are the flags of "ray start" that set a port, in Ray's order.
+var portFlags = []struct {
+	name, what string // the flag, and the listener
+	ofHead     bool   // only on the head
+	usual      int    // the port without the flag; 0: the kernel picks one
+}{
+	{"--port", "Ray's GCS", true, 0},
+	{clientPortFlag, "the Ray Client server", true, 10001},
+	{dashboardPortFlag, "Ray's dashboard", true, 8265},
+	{"--object-manager-port", "Ray's object manager", false, 0},
+	{"--node-manager-port", "Ray's node manager", false, 0},
+	{"--dashboard-agent-grpc-port", "Ray's dashboard agent (gRPC)", false, 0},
+	{"--dashboard-agent-listen-port", "Ray's dashboard agent (HTTP)", false, 0},
+	{"--runtime-env-agent-port", "Ray's runtime environment agent", false, 0},
+	{"--metrics-export-port", "Ray's metrics", false, 0},
+}
+
+const (
+	dashboardPortFlag = "--dashboard-port"
+	clientPortFlag    = "--ray-client-server-port"
+)
+
+// fixedPorts returns the fixed ports on which a start with these flags will listen.
+func fixedPorts(flags framework.Arguments) (ports []framework.Port, err error) {
+	for _, known := range portFlags {
+		number, err := flags.PortValue(known.name, known.usual)
+		if err != nil {
+			return nil, err
+		}
+		isUsed := !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags))
+		if number != 0 && isUsed {
+			ports = append(ports, framework.Port{Name: known.what, Number: number})
+		}
+	}
+	return ports, nil
+}
+
+func hasDashboard(flags framework.Arguments) bool {
+	wanted, _ := flags.LastValue("--include-dashboard")
+	return slices.Contains([]string{"true", "True", "1", "yes", "on"}, wanted)
+}
+
+// dashboardURL returns the URL of the dashboard of a head with these flags. It is empty if there is
+// none.
+func dashboardURL(node framework.Node, flags framework.Arguments) string {
+	if !hasDashboard(flags) {
+		return ""
+	}
+	host, _ := flags.LastValue("--dashboard-host")
+	port, _ := flags.LastValue(dashboardPortFlag)
+	// Ray's defaults
+	return framework.DashboardURL(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265"))
+}

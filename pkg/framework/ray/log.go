@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // failureLines returns the last lines about a failure from the logs below a node's temporary
@@ -146,4 +148,77 @@ func isExceptionLine(line string) bool {
 		return false
 	}
 	return strings.HasSuffix(class, "Error") || strings.HasSuffix(class, "Exception")
+}
+
+// permanentMessages are messages of failures that would occur again, and before which Ray prints some
+// of transientMessages.
+var permanentMessages = []string{"InvalidAuthToken", "Version mismatch: "}
+
+// transientMessages are messages for failures that may not occur again.
+var transientMessages = []string{
+	// Another process was faster on a port. The next start looks for its owner first.
+	"Address already in use",
+	"Failed to bind to",
+	"Failed to start the grpc server. The specified port is",
+	"does not match persisted value",
+	"but is already running at",
+	// The other side was slow, or temporarily unreachable.
+	"one Ray agent failed",
+	"The current node timed out during startup",
+	"Timed out while waiting for GCS to become available",
+	"Failed to connect to GCS",
+	"No node info found for head node in GCS",
+	"Failed to get cluster ID from GCS server",
+}
+
+// isTransient decides from the exit of "ray start", from its last lines and from Ray's logs,
+// whether the same start may succeed a moment later. Unknown failures are not tried again: they
+// would recur, and the last lines explain them.
+func isTransient(exit process.Exit, lines []string) bool {
+	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
+		return false
+	}
+	isPrinted := func(message string) bool {
+		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, message) })
+	}
+	return !slices.ContainsFunc(permanentMessages, isPrinted) && slices.ContainsFunc(transientMessages, isPrinted)
+}
+
+// adviceForDriver has messages of Ray's command line, and what to do about them. For isDashboard,
+// that depends on whether the head's arguments enable the dashboard.
+var adviceForDriver = []struct {
+	messages    []string
+	isDashboard bool
+	step        string
+}{
+	{
+		// without an address, and with that of a dashboard
+		messages:    []string{"Could not read 'dashboard' from GCS", "Failed to connect to Ray at address: http"},
+		isDashboard: true,
+		step: `enable Ray's dashboard, which ray job submit needs: --ray-head-args=--include-dashboard=true, ` +
+			`or export BRINGUPD_RAY_HEAD_ARGS=--include-dashboard=true; and pip install "ray[default]"`,
+	},
+	{
+		// of ray symmetric-run, and of ray start --head
+		messages: []string{"Ray is already started on this node", "does not match persisted value"},
+		step: "leave out ray start and ray symmetric-run: bringupd has started the cluster, " +
+			"and ray.init() finds it by RAY_ADDRESS",
+	},
+}
+
+// adviseDriver returns what to do about a failed driver with these last lines, or an empty string.
+func (r Cluster) adviseDriver(lines []string) string {
+	flags, err := parseFlags(r.HeadArgs)
+	for _, advice := range adviceForDriver {
+		if advice.isDashboard && (err != nil || hasDashboard(flags)) {
+			continue
+		}
+		if slices.ContainsFunc(lines, func(line string) bool {
+			return slices.ContainsFunc(advice.messages,
+				func(message string) bool { return strings.Contains(line, message) })
+		}) {
+			return advice.step
+		}
+	}
+	return ""
 }
