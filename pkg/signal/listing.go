@@ -169,7 +169,7 @@ func (l Listing) SlotCounts() map[int]int {
 // IdleNodes returns the sorted indices of the nodes on which all processes of a generation of an
 // instance are idle or, for NoInstance, all ranks of the run, in a listing of NodesDir.
 func (l Listing) IdleNodes(instance, generation int) (nodes []int) {
-	newest := make(map[int]int64) // by node
+	newest := make(map[int]int64) // keyed by node
 	for _, c := range l.counts {
 		if c.State == record.StateIdle && c.Instance == instance && c.Generation == generation {
 			newest[c.Member] = max(newest[c.Member], c.Number)

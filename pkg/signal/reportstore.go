@@ -14,7 +14,7 @@ type reportStore struct {
 	arrived chan struct{} // buffered by one
 
 	mu       sync.Mutex
-	contents map[string][]byte // by name; guarded by mu
+	contents map[string][]byte // keyed by name; guarded by mu
 }
 
 func newReportStore() *reportStore {

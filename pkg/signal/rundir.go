@@ -32,7 +32,7 @@ type Dir struct {
 	fileSystem files.FileSystem
 	access     Access
 	heartbeats heartbeatCount
-	reports    map[string]*reportStore // by subdirectory, for all nodes
+	reports    map[string]*reportStore // keyed by subdirectory, for all nodes
 }
 
 // Path returns the run directory's absolute path.

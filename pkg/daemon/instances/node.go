@@ -40,7 +40,7 @@ type NodeConfig struct {
 	Host Host   // gives the processes what they get from their node
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
-	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
+	Frameworks map[string]framework.Framework // keyed by name, of the roles that are clusters
 	Ports      *PortBlock                     // this node's; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
 	// CPUTimes returns the processor times of process trees; nil: as /proc says.

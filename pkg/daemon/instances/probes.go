@@ -27,7 +27,7 @@ const (
 // long as all are. Its changes are numbered.
 type readiness struct {
 	mu        sync.Mutex
-	unready   map[int]bool // by rank
+	unready   map[int]bool // keyed by rank
 	change    int          // number of the newest change; the node is ready after an even one
 	published time.Time    // when that was
 }

@@ -164,7 +164,7 @@ func (j *jobSteps) newest(own []signal.NodeStep) []signal.NodeStep {
 // addToAccount adds the job's step to the account: that of the rank that is furthest, in any
 // instance. An instance that has been started again has lost steps.
 func (j *jobSteps) addToAccount(at time.Duration, own []signal.NodeStep) {
-	furthest := make(map[int]signal.NodeStep) // by instance
+	furthest := make(map[int]signal.NodeStep) // keyed by instance
 	for _, s := range j.newest(own) {
 		if known, there := furthest[s.Instance]; !there || s.Step > known.Step {
 			furthest[s.Instance] = s

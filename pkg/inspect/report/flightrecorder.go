@@ -34,8 +34,8 @@ const (
 // collectives that the ranks have entered.
 type flightDumps struct {
 	ranks   []int                  // those with a dump, in order
-	listed  map[string][]int       // by group: the ranks that a dump lists
-	entries map[string][]dumpEntry // by group, in the order of ranks
+	listed  map[string][]int       // keyed by group: the ranks that a dump lists
+	entries map[string][]dumpEntry // keyed by group, in the order of ranks
 }
 
 // dumpEntry is an operation in the dump of a rank.

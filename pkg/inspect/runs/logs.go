@@ -129,7 +129,7 @@ type LogPrinter struct {
 	Wanted LogFilter
 	Follow bool // until the run is over
 
-	positions   map[string]*logPosition // by the names of the logs
+	positions   map[string]*logPosition // keyed by the names of the logs
 	lastPrinted string                  // name of the log whose lines were printed last
 }
 

@@ -136,7 +136,7 @@ func newRoleReport(plan *roles.Plan, role *timeline.Role) roleReport {
 		NeedStart: role.Need(false), NeedRun: role.Need(true), Ready: role.CountIn(roles.StatusReady),
 		Restarts: role.RestartCount(), Instances: []instanceReport{},
 	}
-	endpoints := make(map[int][]string) // by instance
+	endpoints := make(map[int][]string) // keyed by instance
 	for _, endpoint := range plan.Endpoints(role.RolePlan) {
 		endpoints[endpoint.Instance] = append(endpoints[endpoint.Instance], endpoint.HostPort())
 	}

@@ -129,7 +129,7 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 	if err != nil {
 		return nil, err
 	}
-	control, marks := f.Control.ParseListing(f.Size), make(map[int][]record.InstanceMark) // by instance
+	control, marks := f.Control.ParseListing(f.Size), make(map[int][]record.InstanceMark) // keyed by instance
 	for _, mark := range f.Nodes.ParseListing(f.Size).Instances() {
 		marks[mark.Instance] = append(marks[mark.Instance], mark)
 	}
