@@ -66,7 +66,6 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	maps.Copy(set, launcher.PMIVariables(environ))
 	maps.Copy(set, inSlurm)
 	set[jobVariable], set[programVariable] = launcher.JobIdentity(own), d.Program
-	// Log what an mpirun of the driver can use.
 	if d.IsMPIRun {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)",
 			filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), launcher.CompactNodeList(d.Hosts)))

@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"encoding/gob"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +17,12 @@ func FuzzRequestNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, listing string) {
 		names := strings.Split(listing, "\n")
 		for id, shown := range groupByRequest(names) {
+			raw, err := hex.DecodeString(string(id))
+			if err != nil || len(raw) != 8 || strings.ToLower(string(id)) != string(id) {
+				t.Errorf("%q is no id", id)
+			}
 			for _, name := range shown {
-				if !id.isValid() || !slices.Contains(names, name) || !strings.Contains(name, string(id)) {
+				if !slices.Contains(names, name) || !strings.Contains(name, string(id)) {
 					t.Errorf("%q of %q is none of %q", name, id, names)
 				}
 			}

@@ -92,12 +92,17 @@ func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
 	if stop(); err != nil || m.Request == nil {
 		return
 	}
-	// Answer with the nodes.
-	to := &callerConn{to: gob.NewEncoder(conn)}
-	taken := h.acceptRequest(m.ID, *m.Request)
+	var mu sync.Mutex // the nodes send concurrently
+	to := gob.NewEncoder(conn)
+	send := func(a answer) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return to.Encode(a)
+	}
+	taken := h.acceptRequest(m.ID, *m.Request, nil)
 	taken.UseFiles = slices.ContainsFunc(taken.members(),
 		func(node int) bool { return node > 0 && !h.team.HasLink(node) })
-	if to.send(answer{Accepted: taken}) != nil || taken.UseFiles {
+	if send(answer{Accepted: taken}) != nil || taken.UseFiles {
 		return
 	}
 	wanted, done := watchPeer(ctx, conn, further)
@@ -105,29 +110,19 @@ func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
 	var nodes sync.WaitGroup
 	for i, node := range taken.Nodes {
 		nodes.Go(func() {
-			h.runOn(ctx, wanted, node.NodeIndex, m, func(o Output) error { return to.send(answer{Node: i, Output: o}) })
+			pass := func(o Output) error { return send(answer{Node: i, Output: o}) }
+			h.runOn(ctx, wanted, node.NodeIndex, m, pass)
 		})
 	}
 	nodes.Wait()
 }
 
-// callerConn sends the answers of several nodes.
-type callerConn struct {
-	mu sync.Mutex
-	to *gob.Encoder
-}
-
-func (c *callerConn) send(a answer) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.to.Encode(a)
-}
-
-// acceptRequest selects the nodes that run a request, or finds the reason for a refusal.
-func (h *Head) acceptRequest(id string, request Request) (taken accepted) {
+// acceptRequest selects the nodes that run a request, or finds the reason for a refusal, and logs
+// the result. err is the error of reading the request.
+func (h *Head) acceptRequest(id string, request Request, err error) (taken accepted) {
 	var nodes []int
-	var err error
 	switch {
+	case err != nil:
 	case h.RunCtx.Err() != nil:
 		err = errEnding
 	case len(request.Argv) == 0:
@@ -135,11 +130,6 @@ func (h *Head) acceptRequest(id string, request Request) (taken accepted) {
 	default:
 		nodes, err = h.team.SelectNodes(request.Nodes)
 	}
-	return h.newAnswer(id, nodes, err)
-}
-
-// newAnswer returns the answer to a request, and logs it.
-func (h *Head) newAnswer(id string, nodes []int, err error) (taken accepted) {
 	if err != nil {
 		nodes, taken.Refused = nil, err.Error()
 		h.Log.Warn("a request of another bringupd command is refused", zap.String("request", id), zap.Error(err))

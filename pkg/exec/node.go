@@ -41,7 +41,7 @@ type Daemon struct {
 	// they return is called at least once.
 	Start, StartRemote StartFunc
 	// OwnProgramEnv returns environment variables that describe the node. Commands of the daemon's own
-	// program receive them: see [Request]. It may be nil.
+	// program receive them: see [Request].
 	OwnProgramEnv func() []string
 	Local
 }
@@ -162,19 +162,14 @@ func (n *Node) HandleConnRequest() {
 		if err = writeMessage(conn, message{AwaitsCommand: true}); err == nil {
 			m, further, err = readMessage(conn)
 		}
-		if stop(); err == nil { // otherwise the connection is not needed any more
-			n.serveCommand(ctx, conn, m, further)
+		if stop(); err != nil {
+			return // the connection is not needed any more
 		}
+		wanted, done := watchPeer(ctx, conn, further)
+		defer done()
+		to := gob.NewEncoder(conn)
+		n.runMessage(wanted, m, func(o Output) error { return to.Encode(o) })
 	})
-}
-
-// serveCommand runs a command until it ends, the connection ends, a further message cancels it, or
-// ctx ends. It sends the command's output and its exit.
-func (n *Node) serveCommand(ctx context.Context, conn Conn, m message, further *json.Decoder) {
-	wanted, done := watchPeer(ctx, conn, further)
-	defer done()
-	to := gob.NewEncoder(conn)
-	n.runMessage(wanted, m, func(o Output) error { return to.Encode(o) })
 }
 
 // watchPeer returns a context that ends when the other side of a connection cancels its commands, or
@@ -228,11 +223,11 @@ const ChildName = "the command"
 // requestCommand returns the command of a request. Its arguments are not logged, because they may
 // contain secrets.
 func (n *Node) requestCommand(request Request) command {
-	env := request.Env
-	if request.OwnProgram && n.OwnProgramEnv != nil {
-		env = append(env, n.OwnProgramEnv()...)
+	argv, env := request.Argv, request.Env
+	if request.OwnProgram {
+		argv, env = append([]string{process.OwnBinary}, argv...), append(env, n.OwnProgramEnv()...)
 	}
-	spec := process.Spec{Name: ChildName, Argv: request.commandLine(), Env: env, KeepLines: -1}
+	spec := process.Spec{Name: ChildName, Argv: argv, Env: env, KeepLines: -1}
 	return command{Spec: spec, start: n.Start}
 }
 

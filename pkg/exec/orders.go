@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,20 +21,11 @@ import (
 // requestID identifies a request. It has 16 hexadecimal digits.
 type requestID string
 
-// idSize is the number of bytes of an id.
-const idSize = 8
-
 // newRequestID returns a random id.
 func newRequestID() requestID {
-	raw := make([]byte, idSize)
+	raw := make([]byte, 8)
 	_, _ = rand.Read(raw) // crypto/rand never fails
 	return requestID(hex.EncodeToString(raw))
-}
-
-// isValid reports whether this is an id. Digits in upper case are not valid.
-func (id requestID) isValid() bool {
-	raw, err := hex.DecodeString(string(id))
-	return err == nil && len(raw) == idSize && hex.EncodeToString(raw) == string(id)
 }
 
 // Names of a request in control/ are a prefix, the id, and for an order perhaps a suffix.
@@ -61,16 +53,16 @@ func (id requestID) endName(dir *signal.Dir, node int) string {
 	return string(id) + "." + dir.NodeName(node, "end")
 }
 
+// requestName matches the names of a request in control/.
+var requestName = regexp.MustCompile(`^(?:call|exec)\.([0-9a-f]{16})(?:\.|$)`)
+
 // groupByRequest groups the names of a listing of control/ by request. Other names are ignored.
 func groupByRequest(names []string) map[requestID][]string {
 	all := make(map[requestID][]string)
 	for _, name := range names {
-		for _, prefix := range []string{callPrefix, orderPrefix} {
-			rest, is := strings.CutPrefix(name, prefix)
-			digits, _, _ := strings.Cut(rest, ".")
-			if id := requestID(digits); is && id.isValid() {
-				all[id] = append(all[id], name)
-			}
+		if match := requestName.FindStringSubmatch(name); match != nil {
+			id := requestID(match[1])
+			all[id] = append(all[id], name)
 		}
 	}
 	return all
@@ -260,14 +252,9 @@ func (h *Head) answerCall(ctx context.Context, id requestID) {
 	if ctx.Err() != nil {
 		return
 	}
-	r := &orderRecord{Request: request}
-	if err != nil {
-		r.accepted = h.newAnswer(string(id), nil, err)
-	} else {
-		r.accepted = h.acceptRequest(string(id), request)
-	}
-	if len(r.Nodes) == 0 {
-		r.Request = Request{}
+	r := &orderRecord{accepted: h.acceptRequest(string(id), request, err)}
+	if len(r.Nodes) > 0 {
+		r.Request = request
 	}
 	ctx, cancel := h.withFileTimeout(ctx)
 	defer cancel()

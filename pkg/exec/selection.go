@@ -104,7 +104,9 @@ func FindNode(word string, from int, team Team) (node int, err error) {
 	nodes, hosts := team.Hosts()
 	for _, same := range []func(at int) bool{
 		func(at int) bool { return strings.EqualFold(hosts[at], word) },
-		func(at int) bool { return net.ParseIP(word) == nil && isSameHost(hosts[at], word) },
+		func(at int) bool {
+			return net.ParseIP(word) == nil && launcher.IsSameHost(hosts[at], word)
+		},
 		func(at int) bool { return strconv.Itoa(nodes[at]) == word },
 		func(at int) bool { return net.ParseIP(word) != nil && team.Address(nodes[at]) == word },
 	} {
@@ -115,11 +117,4 @@ func FindNode(word string, from int, team Team) (node int, err error) {
 		}
 	}
 	return 0, fmt.Errorf("it is not one of this run's nodes: %s", launcher.HostList(slices.Compact(hosts)))
-}
-
-// isSameHost reports whether two names are those of one host. One of them may lack the domain.
-func isSameHost(a, b string) bool {
-	shortA, domainA, _ := strings.Cut(a, ".")
-	shortB, domainB, _ := strings.Cut(b, ".")
-	return strings.EqualFold(shortA, shortB) && (domainA == "" || domainB == "")
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Conn is a connection of any kind.
@@ -22,14 +20,6 @@ type Request struct {
 	Nodes []string `json:"nodes"`         // see [Selection.SelectMembers]
 	// OwnProgram means that Argv is a subcommand of the daemon's own program, and its arguments.
 	OwnProgram bool `json:"own_program,omitempty"`
-}
-
-// commandLine returns the complete command.
-func (r Request) commandLine() []string {
-	if r.OwnProgram {
-		return append([]string{process.OwnBinary}, r.Argv...)
-	}
-	return r.Argv
 }
 
 // Result is the result of a request on one node.

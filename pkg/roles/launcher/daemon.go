@@ -205,11 +205,11 @@ func hostIndex(host string, hosts []string) int {
 	if at := slices.Index(hosts, host); at >= 0 || host == "" {
 		return at
 	}
-	return slices.IndexFunc(hosts, func(other string) bool { return isSameHost(host, other) })
+	return slices.IndexFunc(hosts, func(other string) bool { return IsSameHost(host, other) })
 }
 
-// isSameHost compares two names, of which one may include a domain.
-func isSameHost(a, b string) bool {
+// IsSameHost compares two names, of which one may include a domain.
+func IsSameHost(a, b string) bool {
 	labelA, domainA, _ := strings.Cut(strings.ToLower(a), ".")
 	labelB, domainB, _ := strings.Cut(strings.ToLower(b), ".")
 	return labelA == labelB && (domainA == "" || domainB == "" || domainA == domainB)

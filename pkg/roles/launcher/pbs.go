@@ -179,7 +179,7 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 			Fix: fmt.Sprintf("start it with: %s; or, started once a host (pbs_tmrsh HOST), "+
 				"with --nnodes=%d", pbsLauncherHints.StartOn(len(hosts)), len(hosts)),
 		}
-	case node < len(hosts) && isSameHost(hostname, hosts[node]):
+	case node < len(hosts) && IsSameHost(hostname, hosts[node]):
 		id.Host, id.Hosts = hosts[node], hosts
 	}
 	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
