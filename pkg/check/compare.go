@@ -40,21 +40,12 @@ type NodeGroup struct {
 
 // attributeRule defines how one attribute is compared and what a difference means.
 type attributeRule struct {
-	id       string // attribute, and id of the finding
-	label    string // name of the attribute in messages
-	severity differenceSeverity
-	class    Class
-	hint     string
+	id      string // attribute, and id of the finding
+	label   string // name of the attribute in messages
+	verdict Verdict
+	class   Class
+	hint    string
 }
-
-// differenceSeverity defines how severe a difference between nodes is.
-type differenceSeverity int
-
-const (
-	severityWarning differenceSeverity = iota // a warning in all modes
-	severityStrict                            // a warning; a failure in strict mode
-	severityFailure                           // a failure in all modes
-)
 
 const (
 	oneModelHint  = "request one GPU model, for example with --gres=gpu:MODEL:N or --constraint"
@@ -63,37 +54,36 @@ const (
 	cudaMajorLabel = "CUDA major version"
 )
 
-// attributeRules lists the compared attributes in the order of the report. A difference in the
-// version of this program is not a fault of a node, so strict mode does not turn it into a failure.
+// attributeRules lists the compared attributes in the order of the report.
 var attributeRules = []attributeRule{
-	{AttrGPUModel, "GPU model", severityFailure, ClassUser, oneModelHint},
-	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode,
+	{AttrGPUModel, "GPU model", Fail, ClassUser, oneModelHint},
+	{AttrGPUCount, "number of GPUs", Fail, ClassNode,
 		"inspect the nodes with fewer GPUs; with --gpus-per-node each node's count is checked"},
-	{AttrCUDA, cudaMajorLabel, severityFailure, ClassNode, oneDriverHint},
-	{AttrCUDA, "CUDA version", severityStrict, ClassNode, oneDriverHint},
-	{AttrDriver, "NVIDIA driver", severityStrict, ClassNode, oneDriverHint},
-	{AttrVBIOS, "VBIOS", severityStrict, ClassNode, "install the same VBIOS on all GPUs"},
-	{AttrGSP, "GSP firmware", severityStrict, ClassNode, oneDriverHint},
-	{AttrMemory, "GPU memory", severityStrict, ClassUser, oneModelHint},
-	{AttrNVLink, "active NVLinks per GPU", severityStrict, ClassNode,
+	{AttrCUDA, cudaMajorLabel, Fail, ClassNode, oneDriverHint},
+	{AttrCUDA, "CUDA version", Warn, ClassNode, oneDriverHint},
+	{AttrDriver, "NVIDIA driver", Warn, ClassNode, oneDriverHint},
+	{AttrVBIOS, "VBIOS", Warn, ClassNode, "install the same VBIOS on all GPUs"},
+	{AttrGSP, "GSP firmware", Warn, ClassNode, oneDriverHint},
+	{AttrMemory, "GPU memory", Warn, ClassUser, oneModelHint},
+	{AttrNVLink, "active NVLinks per GPU", Warn, ClassNode,
 		"reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status"},
-	{AttrMIG, "MIG mode", severityStrict, ClassNode,
+	{AttrMIG, "MIG mode", Warn, ClassNode,
 		"set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1"},
-	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex " +
+	{AttrIMEX, "IMEX", Warn, ClassNode, "see systemctl status nvidia-imex " +
 		"and /dev/nvidia-caps-imex-channels, which is empty after a reboot"},
-	{AttrNICs, "RDMA NICs", severityStrict, ClassNode,
+	{AttrNICs, "RDMA NICs", Warn, ClassNode,
 		"see lspci and dmesg: a NIC that is missing from the bus may return after a power cycle"},
-	{AttrNICRate, "active ports of the RDMA NICs", severityStrict, ClassNode,
+	{AttrNICRate, "active ports of the RDMA NICs", Warn, ClassNode,
 		"check cable, transceiver and switch port (ibstat, mlxlink)"},
-	{AttrGIDs, "index of the RoCE v2 GIDs (IPv4) of the RDMA ports", severityStrict, ClassNode,
+	{AttrGIDs, "index of the RoCE v2 GIDs (IPv4) of the RDMA ports", Warn, ClassNode,
 		"check that each port's interface has its IPv4 address (show_gids); " +
 			"if the order differs, unset NCCL_IB_GID_INDEX"},
-	{AttrNICFirmware, "firmware of the RDMA NICs", severityStrict, ClassNode,
+	{AttrNICFirmware, "firmware of the RDMA NICs", Warn, ClassNode,
 		"install the same firmware on all NICs of a model"},
-	{AttrCPU, "processors", severityStrict, ClassUser,
+	{AttrCPU, "processors", Warn, ClassUser,
 		"request one node type, for example with --constraint"},
-	{AttrKernel, "kernel", severityStrict, ClassNode, "boot the same kernel on all nodes"},
-	{AttrBringupd, "version of bringupd", severityWarning, ClassUser,
+	{AttrKernel, "kernel", Warn, ClassNode, "boot the same kernel on all nodes"},
+	{AttrBringupd, "version of bringupd", Warn, ClassUser,
 		"use the same bringupd on all nodes"},
 }
 
@@ -157,16 +147,15 @@ func GroupByValue(nodesByValue map[string][]int) []ValueGroup {
 func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) string) Finding {
 	usual, odd := values[0], values[1:]
 	f := Finding{
-		ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.severity == severityStrict,
+		ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint,
+		// A difference in the version of this program is not a fault of a node.
+		Strict: k.verdict == Warn && k.id != AttrBringupd,
 		Expected: fmt.Sprintf("%s, as on %d %s", displayValue(usual.Value), len(usual.Nodes),
 			textutil.PluralForm(len(usual.Nodes), "other node")),
 	}
 	isTie := len(usual.Nodes) == len(odd[0].Nodes)
 	if isTie {
 		f.Expected, odd = "the same on all nodes", values
-	}
-	if k.severity == severityFailure {
-		f.Verdict = Fail
 	}
 	var parts []string
 	for _, v := range odd {

@@ -97,17 +97,6 @@ type pendingCheck struct {
 	done      chan struct{} // closed by the goroutine when the findings are complete
 }
 
-// startCheck runs the check in a goroutine of its own.
-func (p hostCheck) startCheck() *pendingCheck {
-	q := &pendingCheck{startedAt: time.Now(), done: make(chan struct{})}
-	q.Template = Finding{ID: p.id, Source: p.source}
-	go func() {
-		defer close(q.done)
-		p.inspect(&q.FindingBuilder)
-	}()
-	return q
-}
-
 // Inspect runs all checks of the host once, concurrently. It returns after at most 2 s or when ctx
 // ends. A check that has not finished by then yields a finding that says so. There is one finding
 // per check if all is well. The second parameter is unused.
@@ -123,9 +112,16 @@ func (h *Host) Inspect(ctx context.Context, _ func([]Finding)) (findings []Findi
 	checks := h.listChecks()
 	for _, p := range checks {
 		// A check that hangs keeps its goroutine and thread. Do not start another one each time.
-		if h.pending[p.id] == nil {
-			h.pending[p.id] = p.startCheck()
+		if h.pending[p.id] != nil {
+			continue
 		}
+		q := &pendingCheck{startedAt: time.Now(), done: make(chan struct{})}
+		q.Template = Finding{ID: p.id, Source: p.source}
+		h.pending[p.id] = q
+		go func() {
+			defer close(q.done)
+			p.inspect(&q.FindingBuilder)
+		}()
 	}
 	for _, p := range checks {
 		findings = append(findings, h.awaitFindings(ctx, p)...)
@@ -301,10 +297,7 @@ const maxCPU = 1<<13 - 1
 // countCPUs returns the number of CPUs in a list in the kernel's format, such as 0-3,8. It returns
 // 0 if the list is malformed.
 func countCPUs(list string) int {
-	numbers, err := textutil.ParseRanges(strings.TrimSpace(list), maxCPU)
-	if err != nil {
-		return 0
-	}
+	numbers, _ := textutil.ParseRanges(list, maxCPU)
 	return len(numbers)
 }
 

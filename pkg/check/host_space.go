@@ -106,12 +106,18 @@ func (h *Host) tempDirSetting() string {
 	return ""
 }
 
+const (
+	missingHint = "use a directory that exists on every node (--temp-dir or TMPDIR); " +
+		"if it exists on other nodes, its disk is not mounted on this one"
+	accessHint = "use a directory that you can write to (--temp-dir or TMPDIR)"
+)
+
 // writeErrorHints holds a hint for each error that writing a byte returns.
 var writeErrorHints = map[syscall.Errno]string{
-	syscall.EROFS: "drain the node: the kernel remounts a file system read-only after disk errors (dmesg)",
-	syscall.ENOENT: "use a directory that exists on every node (--temp-dir or TMPDIR); " +
-		"if it exists on other nodes, its disk is not mounted on this one",
-	syscall.EACCES: "use a directory that you can write to (--temp-dir or TMPDIR)",
+	syscall.EROFS: "drain the node: the kernel remounts a file system read-only " +
+		"after disk errors (dmesg)",
+	syscall.ENOENT: missingHint, syscall.ENOTDIR: missingHint,
+	syscall.EACCES: accessHint, syscall.EPERM: accessHint,
 	syscall.EDQUOT: "your quota there is used up: delete files",
 	syscall.ENOSPC: roomHint,
 }
@@ -122,12 +128,6 @@ func writeErrorText(err error) (why, hint string) {
 	number, known := errors.AsType[syscall.Errno](err)
 	if why = err.Error(); known {
 		why = number.Error()
-	}
-	switch number {
-	case syscall.ENOTDIR:
-		number = syscall.ENOENT
-	case syscall.EPERM:
-		number = syscall.EACCES
 	}
 	return why, cmp.Or(writeErrorHints[number], "drain the node and see the kernel log (dmesg)")
 }

@@ -93,7 +93,6 @@ func (h *Host) checkIB(s *FindingBuilder) {
 		s.Template.Source, s.Template.Device = p.path, &Device{Index: -1, Name: p.label}
 		p.checkState(s, ports)
 	}
-	// Summarise all ports unless one of them has a finding.
 	s.Template = whole
 	rates := activeRates(ports)
 	down := len(ports) - len(rates)
@@ -286,8 +285,7 @@ func nicAttributes(devices []sysfs.InfiniBandDevice, ports []rdmaPort) []Attribu
 			firmware = append(firmware, strings.TrimSpace(device.HCAType+" "+device.FirmwareVersion))
 		}
 	}
-	unread := slices.ContainsFunc(ports, func(p rdmaPort) bool { return p.err != nil })
-	if unread {
+	if slices.ContainsFunc(ports, func(p rdmaPort) bool { return p.err != nil }) {
 		return nil
 	}
 	all := []Attribute{{ID: AttrNICs, Value: cmp.Or(formatCounts(models, " "), "none")}}

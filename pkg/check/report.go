@@ -45,34 +45,21 @@ type Attribute struct {
 	Value string `json:"value"`
 }
 
-// warningsAttribute is the id of an internal attribute that lists the checks that warn. Because of
-// it nodes with different warnings are of different kinds, and the head can report warnings per
-// kind.
-const warningsAttribute = "warnings"
-
-// KindHash returns a hash that is the same for all nodes with the same attributes and the same
-// warnings.
+// KindHash returns a positive 48-bit hash that is the same for all nodes with the same attributes,
+// in any order, and the same warnings, which the head reports per kind.
 func (r Report) KindHash() int64 {
 	var warned []string
 	for _, f := range FilterByVerdict(r.Findings, Warn, Unknown) {
 		warned = append(warned, f.ID)
 	}
 	slices.Sort(warned)
-	warnings := Attribute{warningsAttribute, strings.Join(slices.Compact(warned), ",")}
-	return hashAttributes(append(slices.Clone(r.Attributes), warnings))
-}
-
-// hashAttributes returns a positive 48-bit hash of the attributes, which does not depend on their
-// order. It returns 0 if there are none.
-func hashAttributes(attributes []Attribute) int64 {
-	if len(attributes) == 0 {
-		return 0
-	}
-	sorted := slices.SortedFunc(slices.Values(attributes), func(a, b Attribute) int {
+	warnings := Attribute{"warnings", strings.Join(slices.Compact(warned), ",")}
+	all := append(slices.Clone(r.Attributes), warnings)
+	slices.SortFunc(all, func(a, b Attribute) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Value, b.Value))
 	})
 	digest := sha256.New()
-	for _, t := range slices.Compact(sorted) {
+	for _, t := range slices.Compact(all) {
 		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // a hash never returns an error
 	}
 	return max(1, int64(binary.BigEndian.Uint64(digest.Sum(nil))>>16))

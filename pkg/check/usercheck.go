@@ -119,7 +119,6 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 		inTime, grace, first = false, activeGracePeriod, unix.SIGTERM
 	}
 	exit := child.Stop(context.Background(), grace, first)
-	// Classify the exit, a cancellation from outside, or the timeout.
 	var f *Finding
 	switch {
 	case inTime:
