@@ -191,7 +191,6 @@ func checkClocks(p *checkContext) {
 	if head, known := ahead[0]; known && len(sorted) == 2 {
 		middle = head // there is no median
 	}
-	// Group the nodes with a wrong clock by verdict.
 	nodes, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
 	for _, node := range slices.Sorted(maps.Keys(ahead)) {
 		off, verdict, direction := ahead[node]-middle, check.Warn, "ahead"
@@ -238,28 +237,19 @@ func checkAttributes(p *checkContext) {
 	}
 }
 
-// headFacts returns the facts of the head, which include those that only the head gathers. It
-// returns false if the head has none.
-func (c *launchState) headFacts() (Facts, bool) {
-	if len(c.Facts) == 0 {
-		return Facts{}, false
-	}
-	return c.Facts[0], c.Facts[0].NodeIndex == 0
-}
-
 // checkShareSpace checks the free space on the shared file system. If there is only one node, it
 // also checks its clock; with several nodes, checkClocks compares their clocks.
 func checkShareSpace(p *checkContext) {
-	f, known := p.headFacts()
-	if !known {
-		return
+	if len(p.Facts) == 0 || p.Facts[0].NodeIndex != 0 {
+		return // only the head queries the space
 	}
-	share := check.ShareFacts{Path: p.LogDir, Space: f.Share.Space}
+	seen := p.Facts[0].Share
+	share := check.ShareFacts{Path: p.LogDir, Space: seen.Space}
 	if !p.hasPeers() {
-		share.Offset = f.Share.Offset
+		share.Offset = seen.Offset
 	}
 	p.Findings = check.CheckShare(share)
-	if f.Share.SpaceErr != "" {
-		p.AddFinding(check.Unknown, check.ClassNode, f.Share.SpaceErr, "", "")
+	if seen.SpaceErr != "" {
+		p.AddFinding(check.Unknown, check.ClassNode, seen.SpaceErr, "", "")
 	}
 }

@@ -17,7 +17,8 @@ type MPI struct {
 	NoPMIxReason  string `json:"no_pmix,omitempty"` // reason if there is no libpmix
 }
 
-// detectMPI finds the driver's MPI library. It returns nil if there is no driver.
+// detectMPI finds the driver's MPI library, and the libpmix that would serve it. It returns nil if
+// there is no driver.
 func (d *examiner) detectMPI(ctx context.Context) *MPI {
 	if len(d.Driver) == 0 {
 		return nil
@@ -25,28 +26,19 @@ func (d *examiner) detectMPI(ctx context.Context) *MPI {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
 	m, err := ctxutil.CallBounded(ctx, 0, func() (*MPI, error) {
-		return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil
+		linked, err := mpidetect.DetectLinked(ctx, d.Driver, d.Environ)
+		m := &MPI{LinkedMPI: linked, UnknownReason: errorText(err)}
+		m.NoPMIxReason = mpidetect.PMIxDisabled
+		if d.PMIx != pmix.Off {
+			library, err := pmix.FindLibrary(d.PMIx, d.Driver[0], d.Environ)
+			m.PMIx, m.NoPMIxReason = library.Path, errorText(err)
+		}
+		return m, nil
 	})
 	if err != nil {
 		return &MPI{UnknownReason: "cannot detect the driver's MPI: " + errCollectTimeout.Error()}
 	}
 	return m
-}
-
-// findMPI finds the MPI library of the driver, and the libpmix that would serve it. wanted is the
-// value of --pmix.
-func findMPI(ctx context.Context, driver []string, wanted string, environ []string) *MPI {
-	var m MPI
-	var err error
-	m.LinkedMPI, err = mpidetect.DetectLinked(ctx, driver, environ)
-	m.UnknownReason = errorText(err)
-	if wanted == pmix.Off {
-		m.NoPMIxReason = mpidetect.PMIxDisabled
-		return &m
-	}
-	library, err := pmix.FindLibrary(wanted, driver[0], environ)
-	m.PMIx, m.NoPMIxReason = library.Path, errorText(err)
-	return &m
 }
 
 // checkMPI checks whether MPI ranks that the driver starts could connect to each other.

@@ -34,7 +34,6 @@ type rendezvous struct {
 func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error) {
 	m = &rendezvous{examiner: d, createdLogDir: d.Identity.Size == 1 && !directoryExists(d.LogDir)}
 	address, _ := d.Address() // its error is among the facts
-	// Listen for the other nodes, and publish the port with the head's address and name.
 	m.job = record.Job{Addresses: []string{address}, ProgramVersion: d.Program, PID: os.Getpid()}
 	if d.Identity.Size > 1 {
 		if m.listener, err = d.Network.Listen(); err != nil {
@@ -50,7 +49,6 @@ func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error
 	// Signals do not cancel it, because the result is published after a signal, too.
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	m.stop = stop
-	// Create the run directory. From now on watch it and answer connections.
 	making, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout, errJoinTimeout)
 	defer cancel()
 	if m.dir, err = signal.CreateRun(making, d.runLocation(), m.job); err != nil {

@@ -76,12 +76,10 @@ func (r Report) FormatText(verbose bool) string {
 // examination.
 func buildReport(c *launchState, took time.Duration) Report {
 	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
-	// Check the launch as a whole.
 	var all, each []check.Finding
 	for _, r := range launchChecks {
 		all = append(all, r.runCheck(c, Facts{})...)
 	}
-	// Check each node by itself, and add the findings of its own checks.
 	for _, f := range c.Facts {
 		for _, r := range nodeChecks {
 			each = append(each, r.runCheck(c, f, f.NodeIndex)...)
@@ -92,7 +90,6 @@ func buildReport(c *launchState, took time.Duration) Report {
 			each = append(each, f.Report.FindingsOn(f.NodeIndex)...)
 		}
 	}
-	// Merge equal findings of several nodes, and apply the policy.
 	all = append(all, c.mergeFindings(each)...)
 	for i, f := range all {
 		for _, node := range f.NodeIndices {
@@ -249,7 +246,6 @@ func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 			parts = append(parts, textutil.TruncateText(text, maxNodesText)+c.onNodesText(who, true))
 		}
 	}
-	// Combine the texts and the hints.
 	f.Observed = textutil.JoinLimited(parts, maxListedTexts, "; ")
 	hints := check.GroupFindings(same, func(f check.Finding) string { return f.Hint })
 	if len(hints) > 1 {

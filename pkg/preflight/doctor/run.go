@@ -40,14 +40,6 @@ type Target struct {
 	Policy               check.Policy
 }
 
-// Env gives access to the shared file system, the network and the machine. Tests replace parts of
-// it. The zero value uses the real ones.
-type Env struct {
-	Access   signal.Access    // zero: the file system itself
-	Network  peerlink.Network // nil: TCP
-	Resolver Resolver         // nil: the system's resolver
-}
-
 // Config holds the launch to examine and everything that an examination needs.
 type Config struct {
 	Target
@@ -60,7 +52,10 @@ type Config struct {
 	PMIx        string        // value of --pmix
 	Program     string        // version of this program
 	JoinTimeout time.Duration // time limit for all nodes to join
-	Env
+
+	Access   signal.Access    // zero: the file system itself
+	Network  peerlink.Network // nil: TCP
+	Resolver Resolver         // nil: the system's resolver
 }
 
 // examiner performs one node's part of an examination.
@@ -138,7 +133,6 @@ func (d *examiner) runHead(ctx context.Context, show func(Report) error) (int, e
 		report := buildReport(&c, time.Since(d.began))
 		return report.Code, show(report)
 	}
-	// Collect the facts of all nodes.
 	defer m.close()
 	err = m.collectFacts(ctx, &c)
 	if ctx.Err() != nil {
@@ -171,7 +165,6 @@ func (d *examiner) joinAndReport(
 	if err := dir.PublishRecord(ctx, signal.NodesDir, name, joined, false); err != nil {
 		return err
 	}
-	// Gather the facts, and answer the request at the same time.
 	var rec factsRecord
 	var gathering sync.WaitGroup
 	gathering.Go(func() { rec.Facts = d.gatherFacts(ctx, dir, &job) })
@@ -180,7 +173,6 @@ func (d *examiner) joinAndReport(
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 		return err
 	}
-	// Add the facts about the shared file system, and publish all facts.
 	share := &rec.Facts.Share
 	share.FileSystem = kind.Name
 	if offset, known := dir.ClockOffset(); known {
@@ -211,7 +203,6 @@ func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir) error {
 
 // runWorker performs the part of all other nodes and returns the exit code.
 func (d *examiner) runWorker(ctx context.Context) (int, error) {
-	// Find the head's run directory.
 	limit := d.JoinTimeout + min(headWaitMargin, d.JoinTimeout)
 	finding, cancel := context.WithTimeoutCause(ctx, limit, errJoinTimeout)
 	defer cancel()

@@ -95,7 +95,7 @@ func launch(t *testing.T) []Config {
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
 			Checks:  checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
 			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", JoinTimeout: ceiling,
-			Env: Env{Resolver: known, Network: dialer{known}},
+			Resolver: known, Network: dialer{known},
 		})
 	}
 	return nodes
@@ -382,7 +382,7 @@ func TestTool(t *testing.T) {
 // TestCallOfAStranger verifies that another program at the head's port is not taken for the head.
 func TestCallOfAStranger(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, peerlink.KeySize)
-	d := &examiner{Config: Config{Env: Env{Network: dialer{}}}}
+	d := &examiner{Config: Config{Network: dialer{}}}
 	d.Identity.Size = 2
 	for _, tc := range []struct {
 		name   string

@@ -54,13 +54,12 @@ func New(cfg Config) (*Checks, error) {
 		// the last round may wait for NVML's driver, and then for CUDA's
 		c.maxDuration += 2 * gpu.DefaultProbeTimeout
 	}
-	// The host itself.
 	c.nodeChecks = append(c.nodeChecks, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
 	})
 	if cfg.LogDir != "" {
-		c.nodeChecks = append(c.nodeChecks, newShareCheck(cfg.LogDir))
+		c.nodeChecks = append(c.nodeChecks, shareCheck{cfg.LogDir, shareTimeout, readShareFacts})
 	}
 	// The site's own commands, which run last.
 	if len(cfg.ActiveCommands) > 0 {
@@ -68,16 +67,6 @@ func New(cfg Config) (*Checks, error) {
 		c.activeChecks = c.runActiveChecks
 	}
 	return c, nil
-}
-
-// NewRecording returns a recording of the last results for a bug report. report must be the report
-// of the same results.
-func (c *Checks) NewRecording(report check.Report) Bundle {
-	var seen Bundle
-	if c.gpus != nil {
-		seen = c.gpus.recordingData()
-	}
-	return newBundle(c.Program, seen, report)
 }
 
 const (

@@ -49,7 +49,10 @@ func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (
 		return nil, false, err
 	}
 	c.logWarnings(groups)
-	gpus = slices.ContainsFunc(groups, func(g check.NodeGroup) bool { return hasGPUs(g.Report) })
+	gpus = slices.ContainsFunc(groups, func(g check.NodeGroup) bool {
+		count := g.Report.Attribute(check.AttrGPUCount)
+		return count != "0" && count != ""
+	})
 	if len(groups) < 2 {
 		return nil, gpus, nil
 	}
@@ -64,12 +67,6 @@ func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (
 	return differenceFailure(check.FilterByVerdict(found, check.Fail)), gpus, nil
 }
 
-// hasGPUs reports whether the node has any GPUs.
-func hasGPUs(report check.Report) bool {
-	count := report.Attribute(check.AttrGPUCount)
-	return count != "0" && count != ""
-}
-
 // differenceFailure returns the failure for differences between nodes that are not allowed, or nil
 // if there are none.
 func differenceFailure(fails []check.Finding) *health.Failure {
@@ -78,11 +75,9 @@ func differenceFailure(fails []check.Finding) *health.Failure {
 	}
 	f := health.NewFailure(health.NodesDiffer, "the nodes of the job differ: %s", check.FormatSentence(fails))
 	f.LostNodes = check.NodesOf(fails)
-	if data, err := json.Marshal(check.Report{
+	f.Report, _ = json.Marshal(check.Report{
 		Version: check.ReportVersion, At: time.Now(), Verdict: check.Fail, Findings: fails,
-	}); err == nil {
-		f.Report = data
-	}
+	})
 	return f
 }
 

@@ -65,7 +65,6 @@ func (g *GPUs) Inspect(ctx context.Context, soFar func([]check.Finding)) []check
 	if len(expect.Signs) == 0 && !g.LibraryNamed {
 		facts.OtherGPUs = gpu.FindOtherGPUs(g.Root)
 	}
-	// Query NVML. Its error is returned only if ctx has ended.
 	if len(facts.OtherGPUs) == 0 && (g.LibraryNamed || len(expect.Signs) > 0 || expect.NeedsGPUs()) {
 		began := time.Now()
 		asked, err := g.Prober.Probe(ctx, func(p gpu.Progress) {
@@ -82,7 +81,6 @@ func (g *GPUs) Inspect(ctx context.Context, soFar func([]check.Finding)) []check
 		}
 		facts = asked
 	}
-	// Store the facts for other methods, and evaluate them.
 	g.mu.Lock()
 	g.facts = facts
 	g.mu.Unlock()
@@ -120,11 +118,12 @@ func (g *GPUs) lastFacts() gpu.Facts {
 	return g.facts
 }
 
-// recordingData returns the facts of the last query and the expectations, for a recording.
+// recordingData returns the facts of the last query, without private information, and the
+// expectations.
 func (g *GPUs) recordingData() Bundle {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	facts, want := g.facts, g.Expect
+	want := g.Expect
 	expected := &ExpectedGPUs{
 		Count: want.Count, CountFrom: want.CountSource, PCIOrder: want.PCIBusOrder, Mode: want.Mode,
 		Signs: gpu.FindNVIDIASigns(g.Root), Named: g.LibraryNamed,
@@ -135,7 +134,7 @@ func (g *GPUs) recordingData() Bundle {
 	for _, entry := range want.Visible {
 		expected.Visible = append(expected.Visible, entry.String())
 	}
-	return Bundle{Facts: &facts, Expected: expected, CUDA: g.cudaFacts}
+	return Bundle{Facts: anonymizeFacts(g.facts), Expected: expected, CUDA: g.cudaFacts}
 }
 
 // Attributes returns the attributes of the GPUs as of the last query.

@@ -38,14 +38,15 @@ type ExpectedGPUs struct {
 	Named bool     `json:"named,omitempty"` // LD_LIBRARY_PATH has NVML
 }
 
-// newBundle returns a bundle of the results of this version of the program. seen has the state of
-// the GPUs. The arguments are not modified.
-func newBundle(program string, seen Bundle, report check.Report) Bundle {
-	seen.Version, seen.Bringupd = BundleVersion, program
-	seen.Platform = runtime.GOOS + "/" + runtime.GOARCH
-	if seen.Facts != nil {
-		seen.Facts = anonymizeFacts(*seen.Facts)
+// NewRecording returns a recording of the last results for a bug report. report must be the report
+// of the same results.
+func (c *Checks) NewRecording(report check.Report) Bundle {
+	var seen Bundle
+	if c.gpus != nil {
+		seen = c.gpus.recordingData()
 	}
+	seen.Version, seen.Bringupd = BundleVersion, c.Program
+	seen.Platform = runtime.GOOS + "/" + runtime.GOARCH
 	seen.Report = redactReport(report)
 	return seen
 }

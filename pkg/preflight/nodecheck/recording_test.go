@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
 var update = flag.Bool("update", false, "write testdata/recording.json anew")
@@ -52,11 +53,11 @@ func node() (gpu.Facts, check.Report) {
 func TestBundle(t *testing.T) {
 	facts, report := node()
 	before, _ := json.Marshal(facts)
-	seen := Bundle{
-		Facts: &facts, Expected: &ExpectedGPUs{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto},
-		CUDA: &gpu.CUDAFacts{Init: "UNKNOWN"},
-	}
-	recorded, err := json.MarshalIndent(newBundle("v1.2.3", seen, report), "", "  ")
+	checks := &Checks{Config: Config{Program: "v1.2.3"}, gpus: &GPUs{
+		Root: t.TempDir(), facts: facts, cudaFacts: &gpu.CUDAFacts{Init: "UNKNOWN"},
+		Expect: fitness.Expectation{Count: 2, CountSource: "--gpus-per-node", Mode: check.ModeAuto},
+	}}
+	recorded, err := json.MarshalIndent(checks.NewRecording(report), "", "  ")
 	must(t, err)
 	for _, secret := range secrets {
 		if bytes.Contains(recorded, []byte(secret)) {
@@ -74,7 +75,7 @@ func TestBundle(t *testing.T) {
 		report.Findings[1].Lines == nil || report.Host != "n7" {
 		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
 	}
-	if bare := newBundle("v1.2.3", Bundle{}, report); bare.Facts != nil ||
+	if bare := new(Checks).NewRecording(report); bare.Facts != nil ||
 		bare.Report.Findings[0].Observed != omittedText {
 		t.Errorf("without facts it is %+v", bare)
 	}

@@ -68,8 +68,6 @@ func UnfitFailure(report check.Report, node string) *health.Failure {
 		}
 	}
 	failure := health.NewFailure(kind, "%s is not fit for the job: %s", node, check.FormatSentence(fails))
-	if data, err := json.Marshal(report); err == nil {
-		failure.Report = data
-	}
+	failure.Report, _ = json.Marshal(report)
 	return failure
 }

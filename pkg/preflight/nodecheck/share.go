@@ -23,11 +23,6 @@ type shareCheck struct {
 	readFacts func(dir string) check.ShareFacts // reads the facts about the directory
 }
 
-// newShareCheck returns the check of the log directory dir.
-func newShareCheck(dir string) shareCheck {
-	return shareCheck{dir: dir, timeout: shareTimeout, readFacts: readShareFacts}
-}
-
 // shareTimeout is the time limit for the check. A healthy shared file system is faster.
 const shareTimeout = 5 * time.Second
 

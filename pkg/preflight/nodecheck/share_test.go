@@ -27,7 +27,7 @@ func TestShare(t *testing.T) {
 			map[string]check.Verdict{"host.share": check.Unknown}, "/proc/sys"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			found := newShareCheck(tc.dir).Inspect(t.Context(), nil)
+			found := shareCheck{tc.dir, shareTimeout, readShareFacts}.Inspect(t.Context(), nil)
 			if got := verdicts(check.Report{Findings: found}); len(got) != len(tc.want) ||
 				got["host.clock"] != tc.want["host.clock"] {
 				t.Fatalf("got %+v", found)
