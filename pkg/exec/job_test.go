@@ -495,9 +495,12 @@ func TestRunIsEnding(t *testing.T) {
 			go func() { answer <- j.request(t.Context(), shell("sleep 1000", "1")) }()
 			time.Sleep(10 * time.Second)
 			j.endRun()
-			if got := j.request(t.Context(), shell("echo", "head")); !errors.Is(got.err,
-				exec.ErrRefused) || len(j.started) > 1 {
-				t.Errorf("%v; %d commands were started", got.err, len(j.started))
+			got := j.request(t.Context(), shell("echo", "head"))
+			j.mu.Lock()
+			started := len(j.started)
+			j.mu.Unlock()
+			if !errors.Is(got.err, exec.ErrRefused) || started > 1 {
+				t.Errorf("%v; %d commands were started", got.err, started)
 			}
 			if err := j.dir.WriteMark(t.Context(), signal.ControlDir, signal.NameOrderlyEnd); err != nil {
 				t.Fatal(err)
