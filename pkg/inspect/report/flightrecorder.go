@@ -58,7 +58,7 @@ type dumpEntry struct {
 // dumpGroup is a process group: its name, or a list of name and description.
 type dumpGroup struct{ name, description string }
 
-// UnmarshalJSON implements json.Unmarshaler. A group of an unexpected type has no name.
+// UnmarshalJSON reads a group of either form. One of another type has no name.
 func (g *dumpGroup) UnmarshalJSON(data []byte) error {
 	var parts [2]string
 	if json.Unmarshal(data, &parts) != nil {
