@@ -36,14 +36,18 @@ func NewFinder(p Location) *Finder {
 }
 
 // NewStepFinder returns a finder of a run of another step of the same job that waits for the daemons
-// of this step and is not over. matches selects runs by name; p's Run, Key and Size are ignored.
+// of this step and is not over. A run of the same launch, whose key is that of p, counts also if it
+// is over: no other one follows. matches selects runs by name; p's Run and Size are ignored.
 func NewStepFinder(p Location, matches func(name string) bool, step string) *Finder {
 	p.Run = ""
 	f := newFinder(p)
 	f.matchesName = matches
 	f.acceptsJob = func(ctx context.Context, d *Dir, job record.Job) (bool, error) {
+		if !slices.Contains(job.Steps, step) {
+			return false, nil
+		}
 		over, err := d.HasEnded(ctx)
-		return slices.Contains(job.Steps, step) && !over, err
+		return !over || job.Key == p.Key, err
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -120,17 +121,19 @@ func TestStepFinder(t *testing.T) {
 	put(t, filepath.Join(p.LogDir, "123"), "")
 	p.Run = "123.out" // names that must not count
 	wanted := step("123.5", "sandbox", "judge")
+	isFirst := func(name string) bool { return strings.HasPrefix(name, "123.") && !strings.HasSuffix(name, "-r1") }
 	for _, tc := range []struct {
 		name    string
+		key     string
 		matches func(name string) bool
 		want    string
 	}{
-		{"the first start", func(name string) bool {
-			return strings.HasPrefix(name, "123.") && !strings.HasSuffix(name, "-r1")
-		}, wanted.Name()},
-		{"a restart", func(name string) bool { return strings.HasSuffix(name, "-r1") }, "123.4-r1"},
+		{"the first start", "", isFirst, wanted.Name()},
+		{"a restart", "", func(name string) bool { return strings.HasSuffix(name, "-r1") }, "123.4-r1"},
+		{"the same launch, which is over", "123.2", isFirst, "123.2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			p.Key = cmp.Or(tc.key, "another launch")
 			d, _, err := NewStepFinder(p, tc.matches, "judge").AwaitRun(within(t))
 			if err != nil || d.Name() != tc.want {
 				t.Errorf("found %v, %v; want %s", d, err, tc.want)
