@@ -346,7 +346,7 @@ func TestRshToALostNode(t *testing.T) {
 	kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
 	j.wait()
 	if code := j.result().Code; code != 76 || j.stdout.String() != "up\ncode 255\n" ||
-		!strings.Contains(j.stderr.String(), "its node is lost, or the run is over") {
+		!strings.Contains(j.stderr.String(), "cannot run a command on n2: the node is lost") {
 		t.Errorf("the run ended with %d, and the driver said %q\n%s", code, &j.stdout, &j.stderr)
 	}
 }

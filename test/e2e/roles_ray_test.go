@@ -20,11 +20,10 @@ func TestRolesWithRay(t *testing.T) {
 	bed := claim(t, fewNodes)
 	dir := bed.place(t)
 	bed.makeDir(t, dir)
-	ray := rayProgram(t)
-	python := filepath.Join(filepath.Dir(ray), "python")
+	bed.prependPath(filepath.Dir(rayProgram(t)))
+	python := filepath.Join(filepath.Dir(rayProgram(t)), "python")
 	file := filepath.Join(dir, "job.yaml")
-	must(t, os.WriteFile(file, []byte(`ray: `+ray+`
-ray-head-args: [--num-cpus=1, --object-store-memory=100000000]
+	must(t, os.WriteFile(file, []byte(`ray-head-args: [--num-cpus=1, --object-store-memory=100000000]
 ray-worker-args: [--num-cpus=1, --object-store-memory=100000000]
 roles:
 - {name: rl, nodes: 2, nodes-per-instance: all, framework: ray}
