@@ -51,6 +51,7 @@ func TestHangDetector(t *testing.T) {
 		{"does nothing from the beginning", nil, nil, nil, changes(65)},
 		{"prints again after five minutes", nil, stepsAt(300), nil, changes(65, 300, 360)},
 		{"a short timeout", nil, nil, nil, changes(22)},
+		{"works, with a timeout of less than a window", used(50), nil, nil, nil},
 		{"spins before its first step, and prints", used(100), prints, nil, nil},
 		{"spins after steps, and prints", used(100), prints,
 			func(at time.Duration) int64 { return int64(min(at, 3*time.Minute) / (10 * time.Second)) }, changes(240)},
@@ -68,7 +69,7 @@ func TestHangDetector(t *testing.T) {
 				return time.Hour
 			}
 			return 0
-		}, nil, nil, changes(65, 305, 365)},
+		}, nil, nil, changes(65, 300, 360)},
 		{"nothing can be seen", used(-100), nil, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -102,8 +103,11 @@ func TestHangDetector(t *testing.T) {
 						return map[int]time.Duration{7: used}, nil
 					},
 				}
-				if tc.name == "a short timeout" {
+				switch tc.name {
+				case "a short timeout":
 					v.Timeout = 20 * time.Second
+				case "works, with a timeout of less than a window":
+					v.Timeout = 3 * time.Second
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()

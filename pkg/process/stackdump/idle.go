@@ -62,10 +62,10 @@ func (i *idleTracker) addSample(now time.Time, ranks map[int]rankUsage, steps in
 		i.addSteps(now, stepsBefore)
 	case hasPrinted:
 		i.lastActive = now
+	case i.usedProcessor(max(elapsed, idleWindow)): // more than idle ranks use in a whole window
+		i.lastActive = now
 	case elapsed < idleWindow:
 		return i.lastActive
-	case i.usedProcessor(elapsed):
-		i.lastActive = now
 	}
 	i.windowUsage, i.windowStart = i.ranks, now
 	return i.lastActive
