@@ -28,7 +28,7 @@ func (inv *invocation) topologyCommand() *cli.Command {
 		Name: "topology", Usage: "show this node's hardware, and how ranks would be bound",
 		UsageText: "bringupd topology [flags]\nsrun --nodes=1 --ntasks=1 bringupd topology --ranks-per-node=gpu",
 		Description: "The command shows the resources that this process may use: in a job, those of the job. " +
-			"It binds nothing. See also bringupd check --bind, which checks the binding of a rank.",
+			"It binds nothing.",
 	}, s.newSettings(), func([]string) error {
 		_, err := s.runAbandonable(s.printTopology)
 		return err
