@@ -116,6 +116,7 @@ func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 		return missing(filepath.Join(logs, b.id+".0", signal.NameResult))
 	})
 	result := resultOf(t, b, logs)
+	b.bed.noneLeft(t) // the result may be there before srun has written all output
 	out, err := os.ReadFile(b.out)
 	must(t, err)
 	return result, string(out)
