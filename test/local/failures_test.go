@@ -200,8 +200,8 @@ until [ -e $D/finish.$a ]; do
 	[ -n "$limit" ] || [ ! -e $D/limit.$a ] || limit=$(<$D/limit.$a)
 	[ $i -lt ${limit:-0} ] || { sleep 0.05; continue; }
 	i=$((i+1))
-	echo "step $i"
 	echo "$EPOCHREALTIME $a $i" >>$D/steps
+	echo "step $i"
 	echo $i >$at
 	[ $((i%SAVE)) != 0 ] || { echo $i >$D/saved.new; mv $D/saved.new $D/saved; }
 	sleep $PAUSE
