@@ -158,6 +158,7 @@ func (h *head) followNodes(ctx context.Context) {
 		over := h.RunCtx.Err() != nil
 		// At the end, silence alone may be due to this node's own mount.
 		if over && !h.settling.Load() {
+			h.silentAtEnd.Store(new(silent))
 			silent = h.Links.EndSilent(silent, l.PolledAt)
 		}
 		if silent = health.NewlySilent(silent, lost); len(silent) > 0 {

@@ -246,7 +246,14 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {
 		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
-	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
+	missing = signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
+	// Without peer links only files tell who is dead. That another node has ended shows that they are
+	// read.
+	isRead := slices.ContainsFunc(last.NodesIn(record.StateDone), func(nodeIndex int) bool { return nodeIndex > 0 })
+	if silent := h.silentAtEnd.Load(); silent != nil && h.peerLinks == nil && isRead {
+		return signal.WithoutNodes(missing, *silent)
+	}
+	return missing
 }
 
 // writeResult publishes the result of the run. taken reports that another node has published one

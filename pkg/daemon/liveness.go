@@ -14,8 +14,9 @@ import (
 // failureState is what the head knows of the failures and losses of all nodes, from their first
 // signs to the verdict.
 type failureState struct {
-	settling    atomic.Bool // the verdict waits until it is known which peers are lost
-	resultFinal atomic.Bool // the result is final, and later losses are ignored
+	settling    atomic.Bool           // the verdict waits until it is known which peers are lost
+	resultFinal atomic.Bool           // the result is final, and later losses are ignored
+	silentAtEnd atomic.Pointer[[]int] // nodes whose heartbeats have stopped at the end; nil before
 	failures    health.FailureSet
 	remoteExits lifecycle.RecentExits // that other nodes have reported
 	// nodes whose daemon of a sandbox in a step of its own is lost

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -126,6 +127,41 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 			t.Errorf("a peer is blamed:\n%s", said)
 		}
 	})
+}
+
+// TestPeersFallSilentAtTheEnd verifies that the end of a job without peer links does not wait for a
+// second node that falls silent, but only when a third one has shown that its records can be read.
+func TestPeersFallSilentAtTheEnd(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		othersEnd bool
+	}{{"and another has ended", true}, {"and no other has ended", false}} {
+		rowInBubble(t, tc.name, func(t *testing.T) {
+			j := newJob(t, 4, "exec sleep 300").all(func(c *deps.Config) {
+				c.Times.Peer, c.Lifeline = 4*time.Second, config.LinkOff
+			})
+			codes := []int{76, 76, -1, -1}
+			played := []int{2, 3}
+			if !tc.othersEnd {
+				codes[1], played = -1, []int{1, 2, 3}
+			}
+			j.start(played...)
+			var peers []*peer
+			for _, node := range played {
+				peers = append(peers, j.playWorker(node))
+			}
+			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
+			peers[len(peers)-1].silence()
+			time.Sleep(time.Second) // so that its loss ends the run before that of others is known
+			for _, p := range peers[:len(peers)-1] {
+				p.silence()
+			}
+			j.expect(codes...)
+			if waited := strings.Contains(j.said(), "not all nodes have reported"); waited == tc.othersEnd {
+				t.Errorf("the end has waited for the dead: %t\n%s", waited, j.said())
+			}
+		})
+	}
 }
 
 // playLines is like playHead, with peer links; die closes them without a goodbye message.
