@@ -54,3 +54,4 @@ while True:
 if rank == 0:
     torch.save({"weight": weight}, "model.pt")
     print(f"trainer: {step} steps of {dist.get_world_size()} ranks", flush=True)
+dist.destroy_process_group()  # otherwise its threads may abort a rank that exits

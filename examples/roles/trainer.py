@@ -55,6 +55,7 @@ def main():
                 break
     counts = f"{asked} requests, {answered} answers, {servers.repeated} sent again"
     print(f"rank {rank}: {counts}", flush=True)
+    dist.destroy_process_group()  # otherwise its threads may abort a rank that exits
 
 
 if __name__ == "__main__":
