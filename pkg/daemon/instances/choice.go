@@ -14,7 +14,7 @@ import (
 type NodeChoice struct {
 	Plan   *roles.Plan
 	Record *roles.PlanRecord // with the offers of the nodes of the plan, by place
-	Spares []roles.NodeFacts // offers of the spare nodes, the preferred ones first
+	Spares []roles.NodeFacts // offers of the spare nodes
 }
 
 // UnlinkedNodes returns those of the nodes that have no peer link: see [health.Links.Unlinked].
@@ -72,6 +72,7 @@ func chooseLinked(
 	}
 	inOrder := func(a, b roles.NodeFacts) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) }
 	slices.SortFunc(choice.Record.Offers, inOrder)
+	slices.SortFunc(choice.Spares, inOrder) // a loss prefers those that have a link then
 	plan, err := MakePlan(defs, choice.Record)
 	if err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ func TestChooseNodes(t *testing.T) {
 	}{
 		{"all links are there", all, nil, nil, one, nil, 0, []int{0, 1, 2}, []int{3}, false},
 		{"a spare instead of it", all, nil, nil, one, []int{1}, 0, []int{0, 2, 3}, []int{1}, true},
-		{"the linked one is the first spare", all, nil, nil, roles.Spares{0: 2}, []int{2}, 0,
-			[]int{0, 1}, []int{3, 2}, false},
+		{"a loss decides which spare is the first", all, nil, nil, roles.Spares{0: 2}, []int{2}, 0,
+			[]int{0, 1}, []int{2, 3}, false},
 		{"it is a spare anyway", all, nil, nil, one, []int{3}, 0, []int{0, 1, 2}, []int{3}, false},
 		{"it is needed", all, nil, nil, none, []int{1}, 0, []int{0, 1, 2, 3}, nil, false},
 		{"no node has a link", all, nil, nil, one, []int{1, 2, 3}, 0, []int{0, 1, 2}, []int{3}, false},
