@@ -247,11 +247,14 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
 	missing = signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
-	// Without peer links only files tell who is dead. That another node has ended shows that they are
-	// read.
-	isRead := slices.ContainsFunc(last.NodesIn(record.StateDone), func(nodeIndex int) bool { return nodeIndex > 0 })
-	if silent := h.silentAtEnd.Load(); silent != nil && h.peerLinks == nil && isRead {
-		return signal.WithoutNodes(missing, *silent)
+	// Several nodes may die at once, and without peer links only their silence tells that. After a loss a
+	// silent node is not awaited, if the end of another one shows that this mount is not the reason.
+	silent := h.silentAtEnd.Load()
+	if silent == nil || len(lost) == 0 || h.peerLinks != nil {
+		return missing
+	}
+	if slices.ContainsFunc(last.NodesIn(record.StateDone), func(nodeIndex int) bool { return nodeIndex > 0 }) {
+		missing = signal.WithoutNodes(missing, *silent)
 	}
 	return missing
 }
