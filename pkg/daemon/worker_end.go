@@ -231,7 +231,7 @@ func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 func (w *worker) headLoss(quiet time.Duration) health.HeadLoss {
 	head := launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost))
 	return health.HeadLoss{Head: head, Observer: w.nodeName(w.id.NodeIndex), Quiet: quiet,
-		Link: w.Links.Peer(0, time.Now())}
+		Link: w.Links.SilentPeer(0, time.Now())}
 }
 
 // classifyHeadLoss returns the failure that the head has been silent for quiet. It classifies the loss

@@ -297,17 +297,27 @@ func (l *Links) IsUncertain(node int, limit time.Duration, now, asked time.Time)
 		now.Sub(p.LastCounted) > maxLateHeartbeats*l.Interval
 }
 
+// SilentPeer returns the state of a silent peer. If its link has just ended, it counts as reset,
+// even while the peer may still reconnect.
+func (l *Links) SilentPeer(node int, now time.Time) PeerState {
+	p := l.Peer(node, now)
+	if p.Connected && !l.TCPState(node).Connected {
+		p.Connected, p.CloseReason = false, peerlink.Broken
+	}
+	return p
+}
+
 // LossKind classifies the loss of a silent peer according to its link.
 func (l *Links) LossKind(node int, now time.Time) Kind {
-	switch p := l.Peer(node, now); {
+	switch p := l.SilentPeer(node, now); {
 	case !p.Known:
 		return PeerLost
 	case !p.Connected && p.CloseReason == peerlink.Goodbye: // it could not publish that it has ended
 		return HostHangs
-	case p.Connected && (p.ShareUnresponsive || l.TCPState(node).Acknowledges):
-		return HostHangs
 	case !p.Connected:
 		return DaemonDied // the kernel of its host is alive, because it has closed or reset the link
+	case p.ShareUnresponsive || l.TCPState(node).Acknowledges:
+		return HostHangs
 	default:
 		return HostLost
 	}

@@ -232,21 +232,28 @@ func TestNoLinks(t *testing.T) {
 // TestKindOfLoss verifies how the silence of a worker is classified. A host that has said goodbye
 // has answered, so it is not lost.
 func TestKindOfLoss(t *testing.T) {
+	none, open := peerlink.TCPState{}, peerlink.TCPState{Connected: true}
+	responds := peerlink.TCPState{Connected: true, Acknowledges: true}
 	for _, tc := range []struct {
 		name      string
 		connected bool
 		sick      bool
 		parting   peerlink.CloseReason
+		state     peerlink.TCPState
 		want      Kind
 	}{
-		{"its share hangs", true, true, peerlink.Goodbye, HostHangs},
-		{"its share hung, and it left", false, true, peerlink.Goodbye, HostHangs},
-		{"it left", false, false, peerlink.Goodbye, HostHangs},
-		{"its connection was reset", false, false, peerlink.Broken, DaemonDied},
-		{"its connection was closed", false, false, peerlink.Closed, DaemonDied},
+		{"its share hangs", true, true, peerlink.Goodbye, open, HostHangs},
+		{"its kernel responds", true, false, peerlink.Goodbye, responds, HostHangs},
+		{"nothing responds", true, false, peerlink.Goodbye, open, HostLost},
+		{"its share hung, and it left", false, true, peerlink.Goodbye, none, HostHangs},
+		{"it left", false, false, peerlink.Goodbye, none, HostHangs},
+		{"its connection was reset", false, false, peerlink.Broken, none, DaemonDied},
+		{"its connection was closed", false, false, peerlink.Closed, none, DaemonDied},
+		{"its connection was reset a moment ago", true, false, peerlink.Goodbye, none, DaemonDied},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := NewLinks(LinksConfig{Interval: time.Second}, time.Now())
+			l := NewLinks(LinksConfig{Interval: time.Second,
+				TCPState: func(int) peerlink.TCPState { return tc.state }}, time.Now())
 			if got := l.LossKind(1, time.Now()); got != PeerLost {
 				t.Errorf("a worker without a connection is %s", got)
 			}
