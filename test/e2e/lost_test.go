@@ -4,10 +4,12 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +134,30 @@ func TestANodeIsLost(t *testing.T) {
 			mended = true
 			must(t, j.cmd.Process.Kill()) // srun waits 30 s for the task of a lost node
 		})
+	}
+}
+
+// TestAStoppedDaemonIsKilled checks that the host of a daemon is not blamed if it resets the peer link,
+// because the daemon was killed before it had read all data.
+func TestAStoppedDaemonIsKilled(t *testing.T) {
+	bed := claim(t, fewNodes)
+	j := bed.upAndConnected(t, "--peer-timeout=20s") // its silence is noticed seconds after the reset
+	daemon := bed.daemonOf(t, 1)
+	kill(t, daemon, syscall.SIGSTOP)
+	eventually(t, func() string {
+		out, err := bed.OnNode(t.Context(), 1, "ss", "-Htnp", "state", "established").CombinedOutput()
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, fmt.Sprintf("pid=%d,", daemon)) && !strings.HasPrefix(line, "0 ") {
+				return "" // the first column is the number of unread bytes
+			}
+		}
+		return fmt.Sprintf("no data has arrived at daemon %d: error %v, %s", daemon, err, out)
+	})
+	kill(t, daemon, syscall.SIGKILL)
+	j.wantCode(137)
+	cause, bad, _ := causeOf(j, false)
+	if cause.Kind != health.DaemonDied || !about(cause, 1) || !slices.Equal(bad, []string{bed.Node(1)}) {
+		t.Errorf("the cause is %+v, and the bad nodes are %v\n%s", cause, bad, &j.stderr)
 	}
 }
 
