@@ -14,7 +14,7 @@ import (
 type NodeChoice struct {
 	Plan   *roles.Plan
 	Record *roles.PlanRecord // with the offers of the nodes of the plan, by place
-	Spares []roles.NodeFacts // offers of the spare nodes
+	Spares []roles.NodeFacts // offers of the spare nodes, in the order of the nodes
 }
 
 // UnlinkedNodes returns those of the nodes that have no peer link: see [health.Links.Unlinked].
