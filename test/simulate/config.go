@@ -25,6 +25,8 @@ type Config struct {
 	// service that is ready at once.
 	Roles config.RoleSet
 	GPUs  int // GPUs of each node, for the roles
+	// DriverAlone selects a job without services, in which only the head has something to do.
+	DriverAlone bool
 	// LinkMode selects whether workers have a peer link to the head; empty means auto.
 	LinkMode config.LinkMode
 	// Trace selects that the calls which waited for each other are recorded.
@@ -41,6 +43,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("cannot simulate %d nodes", c.Nodes)
 	case c.Ranks > 0 && c.Roles.AreGiven():
 		return errors.New("cannot simulate ranks in a job with roles, whose ranks call no fences")
+	case c.DriverAlone && (c.Ranks > 0 || c.Roles.AreGiven()):
+		return errors.New("cannot simulate a driver alone in a job with ranks or roles")
 	case !c.Roles.AreGiven():
 		return nil
 	}

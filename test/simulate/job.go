@@ -111,6 +111,9 @@ func newSimulatedJob(dir string, cfg Config, output *os.File) *simulatedJob {
 		j.trace = new(callTrace)
 	}
 	j.pendingUp.Store(int64(cfg.Nodes))
+	if cfg.DriverAlone {
+		close(j.allUp)
+	}
 	if j.roles != nil {
 		j.pendingUp.Store(int64(j.roles.nodesWithInstances()))
 	}
@@ -152,6 +155,9 @@ func (j *simulatedJob) daemonConfig(dir string, id launcher.Identity, node int, 
 		},
 		Access: signal.Access{Meter: share.meter, FS: share, NoHints: true},
 	}}
+	if j.cfg.DriverAlone {
+		cfg.Framework = framework.None{}
+	}
 	j.world.addTo(&cfg)
 	j.roles.addTo(j.cfg, &cfg)
 	return cfg

@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string) error {
 	roleFile := set.String("config", "", "file with the roles of the job")
 	asJSON := set.Bool("json", false, "print the results as JSON")
 	set.DurationVar(&cfg.Latency, "op-latency", 0, "latency that is added to each file system call")
+	set.BoolVar(&cfg.DriverAlone, "driver-alone", false, "a job without services")
 	set.IntVar(&cfg.Ranks, "ranks", 0, "ranks per node, which call fences")
 	set.IntVar(&cfg.Fences, "fences", 4, "number of fences")
 	set.IntVar(&cfg.GPUs, "gpus-per-node", 0, "GPUs of each node, for the roles")
