@@ -36,11 +36,13 @@ type head struct {
 
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.
 type runningParts struct {
-	cluster      framework.Cluster // the framework's, once its service has been described
-	driver       process.Handle    // nil before it runs
-	world        *world.Head       // nil if there are no ranks
-	roles        *instances.Head   // nil if there are no roles
-	sandboxStart sync.WaitGroup    // the head's own sandbox while it starts
+	cluster framework.Cluster // the framework's, once its service has been described
+	driver  process.Handle    // nil before it runs
+	world   *world.Head       // nil if there are no ranks
+	roles   *instances.Head   // nil if there are no roles, or their plan does not hold yet
+	// earlyChoice is the plan of the roles with which the run has begun; nil: it has begun without.
+	earlyChoice  *instances.NodeChoice
+	sandboxStart sync.WaitGroup // the head's own sandbox while it starts
 }
 
 // bringUpProgress is the progress of the head's own part of the bring-up.

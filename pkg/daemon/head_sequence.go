@@ -113,6 +113,8 @@ func (h *head) openRunDirectory() error {
 			LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
 	plan, others := h.planWorldEarly()
+	others = append(others, h.planRolesEarly(address)...)
+	job.HasEarlyPlan = h.earlyPlan != nil
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
 	// left, the other nodes would wait for a head that does not exist.
@@ -255,13 +257,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 // bringUp runs the phases check, sandbox, head and workers, concurrently if they do not depend on
 // each other.
 func (h *head) bringUp(ctx context.Context) error {
-	if err := h.checker.PrepareNode(ctx); err != nil {
-		return err
-	}
-	if err := h.checkRankResources(); err != nil {
-		return err
-	}
-	if err := h.offerResources(ctx); err != nil {
+	if err := h.prepareNode(ctx); err != nil {
 		return err
 	}
 	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
@@ -296,12 +292,7 @@ func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error
 		}
 		return h.bringUpWorkers(own, life)
 	})
-	parts.Go(func() error {
-		if err := h.awaitChecks(own); err != nil {
-			return err
-		}
-		return h.bringUpRoles(own)
-	})
+	parts.Go(func() error { return h.bringUpRoles(own) })
 	parts.Go(func() error { return h.awaitSandboxes(own) })
 	return parts.Wait()
 }
@@ -400,23 +391,31 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 // awaitState waits until every node of the team has reached state. Each node has its own deadline;
 // the one here is for a node that neither reaches it nor fails.
 func (h *head) awaitState(ctx context.Context, state record.State, within time.Duration) error {
+	return h.awaitNodes(ctx, "to be "+string(state), within,
+		func(l signal.Listing) []int { return h.membership.MissingNodes(l, state) })
+}
+
+// awaitNodes waits for the nodes that are missing according to a listing to do something.
+func (h *head) awaitNodes(ctx context.Context, something string, within time.Duration,
+	missing func(signal.Listing) []int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
-		return len(h.membership.MissingNodes(l, state)) == 0
-	})
+	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool { return len(missing(l)) == 0 })
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
 	return health.NewFailure(health.DeadlinePassed,
-		"the head waited %s for %s to be %s, which neither happened nor failed",
-		within, h.nodeNames(h.membership.MissingNodes(last, state)), state)
+		"the head waited %s for %s %s, which neither happened nor failed",
+		within, h.nodeNames(missing(last)), something)
 }
 
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
 	h.serviceInfo.Store(&serviceInfo{endpoint: h.running.cluster.Endpoint, hosts: h.teamHosts()})
+	if h.running.roles != nil {
+		h.running.roles.OpenGate(h.RunCtx)
+	}
 	toGate := h.Events.SinceStart()
 	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err

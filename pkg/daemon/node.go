@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
@@ -42,7 +41,7 @@ type node struct {
 	placement  membership.Placement
 	nodeMonitors
 	localWorld
-	roles *instances.Node // nil before the roles of this node start
+	localRoles
 
 	commands    *exec.Node                  // from outside and of an mpirun; nil without a run directory
 	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
@@ -59,7 +58,6 @@ type nodeMonitors struct {
 	checker            *lifecycle.Checker
 	gpuMonitor         *gpumonitor.Monitor
 	ncclPort           *ncclras.Reservation // nil if there is none
-	rolePorts          *instances.PortBlock // nil if there is none
 	steps              *stepwatch.Monitor
 	exits              lifecycle.RecentExits
 	sandboxFailureOnce sync.Once // records the failure of this node's sandbox

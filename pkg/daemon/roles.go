@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -20,7 +23,66 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// offerResources publishes what this node offers to roles, if the job has any.
+// localRoles is a node's part of the roles. It has the zero value if there are none.
+type localRoles struct {
+	roles      *instances.Node      // nil before the roles of this node start
+	rolePorts  *instances.PortBlock // nil if there is none
+	earlyPlan  *roles.PlanRecord    // with which the run has begun; nil: it has begun without
+	isAccepted bool                 // the early plan is right for this node
+}
+
+// prepareNode waits until this node has passed its checks, and has agreed to an early plan of the roles,
+// or has offered its resources for another one.
+func (n *node) prepareNode(ctx context.Context) error {
+	parts, own := errgroup.WithContext(ctx)
+	if n.cfg.Roles.Step == "" { // otherwise the daemon of the run's own step checks the node
+		parts.Go(func() error { return n.checker.PrepareNode(own) })
+	}
+	if n.knowsGPUs() { // otherwise the checks find them
+		parts.Go(func() error { return n.reviewPlan(instances.GrantedGPUs(n.id)) })
+	}
+	if err := parts.Wait(); err != nil {
+		return err
+	}
+	if err := n.checkRankResources(); err != nil {
+		return err
+	}
+	return n.offerResources(ctx)
+}
+
+// knowsGPUs reports whether this node knows, before its checks, how many GPUs the plan has for it.
+func (n *node) knowsGPUs() bool {
+	return instances.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.cfg.Roles.Definitions)
+}
+
+// reviewPlan decides whether an early plan of the roles is right for this node, which has these GPUs.
+// If so, it publishes that, unless the head does not wait for it.
+func (n *node) reviewPlan(gpus int) error {
+	if n.earlyPlan == nil || n.cfg.Roles.Step != "" {
+		return nil
+	}
+	plan, err := instances.MakePlan(n.cfg.Roles.Definitions, n.earlyPlan)
+	if err != nil {
+		return err
+	}
+	address, _ := n.cfg.Address() // without one, the plan may be right nevertheless
+	if !plan.Accepts(n.id.NodeIndex, gpus, address.Address) {
+		return nil
+	}
+	if n.cfg.Simulation.FirstPort == 0 {
+		if n.rolePorts = instances.KeepPlannedPorts(n.Publisher, plan, n.id.NodeIndex); n.rolePorts == nil {
+			return nil
+		}
+	}
+	n.isAccepted = true
+	if n.id.NodeIndex == 0 || !roles.NeedsAgreement(n.cfg.Roles.Definitions) {
+		return nil
+	}
+	return n.PublishState(record.StateAccepted)
+}
+
+// offerResources publishes what this node offers to roles, if the job has any and no early plan that is
+// right for this node.
 func (n *node) offerResources(ctx context.Context) (err error) {
 	if !n.cfg.Roles.AreGiven() {
 		return nil
@@ -37,6 +99,17 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 		n.rolePorts = instances.NewPortBlock(n.Background)
 		return nil // the daemon of the run's own step offers them
 	}
+	gpus := len(n.layout.GPUs)
+	if granted := instances.GrantedGPUs(n.id); granted >= 0 {
+		gpus = granted
+	} else if !n.knowsGPUs() {
+		if err := n.reviewPlan(gpus); err != nil {
+			return err
+		}
+	}
+	if n.isAccepted {
+		return nil
+	}
 	address, err := n.cfg.Address()
 	if err != nil {
 		return health.NewFailure(health.Launch, "%s: %v; give --interface", n.nodeName(n.id.NodeIndex), err)
@@ -50,10 +123,6 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	if err != nil {
 		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
-	gpus := len(n.layout.GPUs)
-	if n.id.GPUs >= 0 && n.id.GPUsSource != "" {
-		gpus = n.id.GPUs
-	}
 	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
 		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ),
 			n.id.Host), GPUs: gpus, FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
@@ -61,15 +130,95 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}, false)
 }
 
-// bringUpRoles plans the roles on the nodes of the team, starts them, and waits for what the gate
-// requires.
+// bringUpRoles plans the roles, starts them, and waits for what the gate requires. Those of an early
+// plan start while other nodes still join and check themselves.
 func (h *head) bringUpRoles(ctx context.Context) error {
-	if !h.cfg.Roles.AreGiven() {
+	early := h.running.earlyChoice
+	if early == nil {
+		if err := h.awaitChecks(ctx); err != nil || !h.cfg.Roles.AreGiven() {
+			return err
+		}
+		if err := h.planRoles(ctx); err != nil {
+			return err
+		}
+		return h.awaitRoles(ctx)
+	}
+	parts, own := errgroup.WithContext(ctx)
+	planned := make(chan struct{}) // closed when the plan holds
+	parts.Go(func() error {
+		choice, err := h.agreeOnPlan(own, early)
+		if err != nil {
+			return err
+		}
+		h.running.roles = h.newRoleHead(choice)
+		close(planned)
+		if err := h.beginRoles(choice); err != nil {
+			return err
+		}
+		return h.awaitRoles(own)
+	})
+	parts.Go(func() error {
+		if err := h.awaitState(own, record.StateJoined, h.offersTimeout()); err != nil {
+			return err
+		}
+		if err := h.awaitChecks(own); err != nil {
+			return err
+		}
+		// From now on the run may go on without a node.
+		if ctxutil.AwaitDone(own, planned) {
+			h.membership.DecideLosses(h.running.roles.LoseNodes)
+		}
+		return nil
+	})
+	return parts.Wait()
+}
+
+// planRolesEarly plans the roles before any node has joined, if that is possible, and returns the
+// record of the plan.
+func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlRecord {
+	choice := instances.PlanEarly(h.RunCtx, h.cfg.Roles.Definitions, h.cfg.Roles.Spares, instances.EarlyFacts{
+		Identity: h.id, Environ: launcher.EnvironmentOf(h.cfg.Environ), Address: address,
+		FirstPort: h.cfg.Simulation.FirstPort,
+	})
+	if choice == nil {
 		return nil
 	}
+	h.running.earlyChoice, h.earlyPlan = choice, choice.Record
+	first := *choice.Record // its header is written
+	return []signal.ControlRecord{{Name: signal.SeriesPlan.Name(0), Record: &first}}
+}
+
+// agreeOnPlan waits until all nodes have agreed to the early plan. If some have made offers instead, it
+// publishes a plan with these.
+func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*instances.NodeChoice, error) {
+	if !roles.NeedsAgreement(h.cfg.Roles.Definitions) {
+		return early, nil
+	}
+	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.offersTimeout(), func(l signal.Listing) []int {
+		missing := signal.WithoutNodes(h.membership.MissingNodes(l, record.StateAccepted), l.NodesIn(record.StateOffer))
+		return slices.DeleteFunc(missing, func(node int) bool { return node == 0 && h.isAccepted })
+	}); err != nil {
+		return nil, err
+	}
+	offering := h.nodeWatch.LastListing().NodesIn(record.StateOffer)
+	if len(offering) == 0 {
+		return early, nil
+	}
+	offers, err := instances.ReadOffers(ctx, h.Dir, offering, h.id.Size)
+	if err != nil {
+		return nil, err
+	}
+	next := &instances.NodeChoice{Record: early.Record.WithOffers(offers)}
+	if next.Plan, err = instances.MakePlan(h.cfg.Roles.Definitions, next.Record); err != nil {
+		return nil, err
+	}
+	return next, h.publishPlan(next.Record)
+}
+
+// planRoles plans the roles on the nodes of the team, by their offers.
+func (h *head) planRoles(ctx context.Context) error {
 	_, changed := h.membership.Members()
-	if err := h.awaitState(ctx, record.StateOffer,
-		h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateOffer, h.offersTimeout()); err != nil {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
@@ -84,36 +233,57 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
-	if idle := choice.IdleNodes(); len(idle) > 0 {
-		h.Log.Warn("no role uses " + h.nodeNames(idle))
-	}
 	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
-	roleHead := instances.NewHead(instances.HeadConfig{
+	h.running.roles = h.newRoleHead(choice)
+	// From now on a spare takes the place of a node, instead of being chosen in place of it.
+	if !h.membership.FreezeMembers(changed, h.running.roles.LoseNodes) {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	if err := h.publishPlan(choice.Record); err != nil {
+		return err
+	}
+	return h.beginRoles(choice)
+}
+
+// offersTimeout is how long the head waits for the nodes to agree to a plan, or to make offers.
+func (h *head) offersTimeout() time.Duration {
+	return h.cfg.Times.Join + h.cfg.CheckTimeout() + h.Timing.SilenceTimeout
+}
+
+// publishPlan publishes a plan of the roles.
+func (h *head) publishPlan(rec *roles.PlanRecord) error {
+	published := *rec // Publish writes its header, while a loss may already change the plan
+	return h.Publish(signal.ControlDir, signal.SeriesPlan.Name(rec.Number), &published, false)
+}
+
+// newRoleHead returns the head's part of the roles. Nothing runs yet.
+func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
+	return instances.NewHead(instances.HeadConfig{
 		Hang: instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon"),
 			Diagnose: world.DiagnoseHang},
-		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps,
-		SilentDelay: h.cfg.Times.Peer, Links: h.Links,
+		Publisher: h.Publisher, NodeChoice: choice, Defs: h.cfg.Roles.Definitions, Size: h.id.Size,
+		Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links,
 		HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
 		IsBusy: h.requests.IsBusy,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
-	// From now on a spare takes the place of a node, instead of being chosen in place of it.
-	if !h.membership.FreezeMembers(changed, roleHead.LoseNodes) {
-		<-ctx.Done()
-		return context.Cause(ctx)
+}
+
+// beginRoles starts the roles by the plan that holds.
+func (h *head) beginRoles(choice *instances.NodeChoice) error {
+	if idle := choice.IdleNodes(); len(idle) > 0 {
+		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
-	first := *choice.Record // Publish writes its header, while a loss may already change the plan
-	if err := h.Publish(signal.ControlDir, signal.SeriesPlan.Name(0), &first, false); err != nil {
-		return err
-	}
-	h.running.roles = roleHead
 	h.setRendezvousLink()
 	h.Background(h.running.roles.Follow)
-	if err := h.startRoles(&first); err != nil {
-		return err
-	}
+	return h.startRoles(choice.Record)
+}
+
+// awaitRoles waits until the roles have what the gate requires.
+func (h *head) awaitRoles(ctx context.Context) error {
 	return h.RunPhase(record.PhaseWorkers, func() error {
 		if err := h.running.roles.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
 			return err
@@ -147,7 +317,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
 			"ended its processes", w.cfg.Times.Peer)))
 	})
-	rec, err := instances.AwaitPlan(ctx, w.Publisher)
+	rec, err := instances.AwaitPlan(ctx, w.Publisher, w.earlyPlan, w.cfg.Roles.Definitions)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -79,6 +80,8 @@ func (w *worker) joinRun() error {
 		return health.NewFailure(health.Usage,
 			"cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), remedy)
 	}
+	reading := make(chan error, 1)
+	w.Background(func(context.Context) { reading <- w.readEarlyPlan(job) })
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, err := w.selectedAddress()
 	if err != nil {
@@ -95,7 +98,15 @@ func (w *worker) joinRun() error {
 		return err
 	}
 	w.startLink(job)
-	return nil
+	return <-reading
+}
+
+// readEarlyPlan reads the plan of the roles with which the run has begun, if it has one.
+func (w *worker) readEarlyPlan(job record.Job) (err error) {
+	if job.HasEarlyPlan {
+		w.earlyPlan, err = instances.ReadPlan(w.RunCtx, w.Dir, 0)
+	}
+	return err
 }
 
 // findRunDirectory waits for the run directory and reads the job record; only for localJoinTimeout
@@ -139,15 +150,7 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
 	}
-	if w.cfg.Roles.Step == "" { // otherwise the daemon of the run's own step checks the node
-		if err := w.checker.PrepareNode(ctx); err != nil {
-			return err
-		}
-	}
-	if err := w.checkRankResources(); err != nil {
-		return err
-	}
-	if err := w.offerResources(ctx); err != nil {
+	if err := w.prepareNode(ctx); err != nil {
 		return err
 	}
 	if w.cfg.AssignsPlaces() {

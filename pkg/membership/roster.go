@@ -249,10 +249,18 @@ func (r *Membership) FreezeMembers(changed <-chan struct{}, canLose func(nodes [
 			return false
 		}
 	}
-	if r.frozen = changed == r.changed; r.frozen {
+	if r.frozen = changed == r.changed; r.frozen && canLose != nil {
 		r.canLose = canLose
 	}
 	return r.frozen
+}
+
+// DecideLosses makes canLose decide on losses from now on, as [Membership.FreezeMembers] does, but
+// does not fix the membership.
+func (r *Membership) DecideLosses(canLose func(nodes []int, silent bool) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.canLose = canLose
 }
 
 // TolerateFailure records a failure. goesOn reports that the job continues, because the driver

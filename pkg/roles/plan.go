@@ -118,6 +118,10 @@ type PlanRecord struct {
 	Generations map[int]int `json:"generations,omitempty"`
 	// Roles has what observers need to make the same plan, as [Describe] returns it.
 	Roles []Definition `json:"roles,omitempty"`
+	// Early reports that the head has made the plan before any node had joined, from facts that it
+	// has assumed: see [NeedsAgreement].
+	Early  bool `json:"early,omitempty"`
+	Number int  `json:"-"` // the record's
 }
 
 // Describe returns the definitions for a [PlanRecord]. Commands and variables, which may contain

@@ -55,11 +55,7 @@ const endSlack = 10 * time.Second
 // it was started after. Each level has the longest grace period of its roles. It gives up when ctx
 // ends.
 func (h *Head) StopInOrder(ctx context.Context) {
-	var defs []roles.Definition
-	for i := range h.cfg.Plan.Roles {
-		defs = append(defs, *h.cfg.Plan.Roles[i].Definition)
-	}
-	for i, level := range roles.EndLevels(defs) {
+	for i, level := range roles.EndLevels(h.cfg.Defs) {
 		var grace time.Duration
 		var states []*instanceState // the level's
 		for _, name := range level {

@@ -32,13 +32,20 @@ func grantAddress(dir *signal.Dir, node int) string {
 // further steps.
 func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*PortBlock, error) {
 	block, err := ClaimPortBlock(p.Background, defs, p.Dir.Name(), number)
-	if err != nil || len(roles.StepNames(defs)) == 0 {
-		return block, err
+	if err == nil {
+		block.serveSteps(p, defs)
 	}
-	if err := block.ServeGrants(p.Background, p.Dir, p.NodeIndex); err != nil {
+	return block, err
+}
+
+// serveSteps passes on the ports of further steps, if the roles have any.
+func (b *PortBlock) serveSteps(p *lifecycle.Publisher, defs []roles.Definition) {
+	if len(roles.StepNames(defs)) == 0 {
+		return
+	}
+	if err := b.ServeGrants(p.Background, p.Dir, p.NodeIndex); err != nil {
 		p.Log.Warn("the ports of further steps are not kept for them", zap.Error(err))
 	}
-	return block, nil
 }
 
 // ServeGrants passes on ports that the block keeps to the daemons of further steps of the node, which

@@ -20,8 +20,9 @@ import (
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
-	*NodeChoice          // the first plan, whose record has been published
-	Size        int      // number of nodes of the launch
+	*NodeChoice     // the first plan, whose record has been published
+	Size        int // number of nodes of the launch
+	Defs        []roles.Definition
 	Steps       []string // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that and the grace period of the processes.
@@ -64,14 +65,15 @@ type Head struct {
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
-		spares: slices.Clone(cfg.Spares), plan: cfg.Record, publishing: make(ctxutil.Turn, 1),
+		spares: slices.Clone(cfg.Spares), plan: cfg.Record, number: cfg.Record.Number,
+		publishing: make(ctxutil.Turn, 1),
 	}
 	members := membersOf(cfg.Record.Offers)
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
-			state := newInstanceState(role, &role.Instances[j], members, len(role.After) == 0)
+			state := newInstanceState(role, &role.Instances[j], members, h.startRule(role) == roles.StartWithPlan)
 			h.instances = append(h.instances, state)
 		}
 	}
@@ -205,13 +207,10 @@ func (h *Head) startRoles(ctx context.Context) {
 	for i := range h.cfg.Plan.Roles {
 		role := &h.cfg.Plan.Roles[i]
 		lacks := func(name string) bool { return !h.isSatisfied(h.cfg.Plan.FindRole(name)) }
-		if h.hasStarted(role) || slices.ContainsFunc(role.After, lacks) {
+		if h.startRule(role) != roles.StartByOrder || h.hasStarted(role) || slices.ContainsFunc(role.After, lacks) {
 			continue
 		}
-		for _, state := range h.instancesOf(role) {
-			state.evidence.Started = true
-			state.fold()
-		}
+		h.setStarted(role)
 		starts = append(starts, signal.StartName(role.Name))
 	}
 	h.mu.Unlock()
@@ -220,6 +219,36 @@ func (h *Head) startRoles(ctx context.Context) {
 	}
 	h.publishList(ctx)
 	h.order(starts...)
+}
+
+// startRule returns what starts a role.
+func (h *Head) startRule(role *roles.RolePlan) roles.StartRule {
+	return roles.StartRuleOf(h.cfg.Defs, role.Definition, h.cfg.Record.Early)
+}
+
+// setStarted records that a role has been started. The caller holds [Head.mu].
+func (h *Head) setStarted(role *roles.RolePlan) {
+	for _, state := range h.instancesOf(role) {
+		state.evidence.Started = true
+		state.fold()
+	}
+}
+
+// OpenGate publishes which instances are ready, for the roles that the open gate starts, and records
+// that these start. The caller opens the gate next.
+func (h *Head) OpenGate(ctx context.Context) {
+	hasEndpoints := func(role roles.RolePlan) bool { return !role.Primary && len(role.Program.Ports) > 0 }
+	if slices.ContainsFunc(h.cfg.Plan.Roles, hasEndpoints) {
+		h.publishList(ctx)
+	}
+	h.update(func() {
+		h.gateOpen = true
+		for i := range h.cfg.Plan.Roles {
+			if role := &h.cfg.Plan.Roles[i]; h.startRule(role) == roles.StartAtGate {
+				h.setStarted(role)
+			}
+		}
+	})
 }
 
 // AwaitGate waits until all roles that are not primary have what they require. It returns the cause
@@ -236,7 +265,6 @@ func (h *Head) AwaitGate(ctx context.Context) error {
 	if !ready {
 		return context.Cause(ctx)
 	}
-	h.update(func() { h.gateOpen = true })
 	return nil
 }
 

@@ -77,8 +77,9 @@ type run struct {
 	firstPort  int                            // of the block of each node that is no spare
 	frameworks map[string]framework.Framework // of the roles that are clusters
 	layout     affinity.Node                  // of each node
-	hasPorts   bool                           // the node of the head keeps its ports
-	listens    atomic.Bool                    // the processes own the sockets of this test process
+	opening    sync.Once
+	hasPorts   bool        // the node of the head keeps its ports
+	listens    atomic.Bool // the processes own the sockets of this test process
 
 	mu       sync.Mutex
 	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
@@ -187,7 +188,8 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	r.head = NewHead(HeadConfig{
 		Hang:       HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose},
 		NodeChoice: &NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
-		Publisher:  publisher, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds, HasStandIns: !r.listen,
+		Publisher:  publisher, Defs: defs, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
+		HasStandIns: !r.listen,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
 			r.failures = append(r.failures, cause)
@@ -196,6 +198,11 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		},
 	})
 	publisher.Background(r.head.Follow)
+	publisher.Background(func(ctx context.Context) {
+		if r.head.AwaitGate(ctx) == nil {
+			r.openGate()
+		}
+	})
 	for i, n := range r.nodes {
 		store := stepwatch.Store{Dir: n.Dir, WriteTimeout: time.Minute, OnWriteError: n.LogWriteError}
 		if i == 0 {
@@ -412,11 +419,13 @@ func (r *run) starts() (names []string) {
 	return names
 }
 
-// openGate opens the gate.
+// openGate opens the gate, unless it is open: it opens by itself when the roles have what it requires.
 func (r *run) openGate() {
 	r.t.Helper()
-	r.head.update(func() { r.head.gateOpen = true })
-	r.head.markControl(signal.NameGateOpen)
+	r.opening.Do(func() {
+		r.head.OpenGate(r.t.Context())
+		r.head.markControl(signal.NameGateOpen)
+	})
 }
 
 // find returns a process that has been started, or fails the test.

@@ -63,14 +63,33 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 	return left
 }
 
-// AwaitPlan waits until the head has published the plan of the roles, and returns its record.
-func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*roles.PlanRecord, error) {
-	if _, err := p.ControlWatch.FollowListings(ctx,
-		func(l signal.Listing) bool { return l.Newest(signal.SeriesPlan) >= 0 }); err != nil {
+// AwaitPlan waits until the head has published a plan of the roles that holds, and returns its
+// record. early is the one with which the run has begun; nil: it has begun without.
+func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, early *roles.PlanRecord,
+	defs []roles.Definition) (*roles.PlanRecord, error) {
+	if early != nil && !roles.NeedsAgreement(defs) {
+		return early, nil
+	}
+	// An early plan holds when the head has given an order by it, unless a newer one replaces it.
+	isNeeded := func(l signal.Listing) bool {
+		return early == nil || l.Newest(signal.SeriesPlan) > 0 || l.HasName(signal.NameGateOpen) ||
+			slices.ContainsFunc(defs, func(d roles.Definition) bool { return l.HasName(signal.StartName(d.Name)) })
+	}
+	last, err := p.ControlWatch.FollowListings(ctx,
+		func(l signal.Listing) bool { return l.Newest(signal.SeriesPlan) >= 0 && isNeeded(l) })
+	if err != nil {
 		return nil, context.Cause(ctx)
 	}
-	rec := new(roles.PlanRecord)
-	if err := p.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(0), rec); err != nil {
+	if newest := last.Newest(signal.SeriesPlan); early == nil || newest > early.Number {
+		return ReadPlan(ctx, p.Dir, newest)
+	}
+	return early, nil
+}
+
+// ReadPlan reads the plan with a number.
+func ReadPlan(ctx context.Context, dir *signal.Dir, number int) (*roles.PlanRecord, error) {
+	rec := &roles.PlanRecord{Number: number}
+	if err := dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec); err != nil {
 		return nil, health.AsFailure(err)
 	}
 	return rec, nil
@@ -121,6 +140,7 @@ func (p *nodePlan) set(plan *roles.Plan, rec *roles.PlanRecord, node int) {
 	p.mu.Lock()
 	p.generations = rec.Generations
 	p.mu.Unlock()
+	p.number = rec.Number
 	p.place.Store(int64(placeOf(rec, node)))
 	lists := sync.OnceValue(plan.ListVariables)
 	p.lists.Store(&lists)
@@ -144,8 +164,8 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	rec := new(roles.PlanRecord)
-	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec); err != nil {
+	rec, err := ReadPlan(ctx, n.cfg.Dir, number)
+	if err != nil {
 		return err
 	}
 	plan, err := MakePlan(n.cfg.Defs, rec)
@@ -155,7 +175,6 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 {
 		n.endAsLost()
 	}
-	n.plans.number = number
 	n.plans.set(plan, rec, n.ownNode())
 	return nil
 }

@@ -126,12 +126,13 @@ func (b *PortBlock) release() {
 	}
 }
 
-// needsBlock reports whether one of the roles needs ports that its file does not fix.
-func needsBlock(defs []roles.Definition) bool {
-	return slices.ContainsFunc(defs, func(d roles.Definition) bool {
-		isPlanned := func(r roles.PortRequest) bool { return r.Number == 0 }
-		return d.Placement.HasRanks || d.Program.Framework != "" || slices.ContainsFunc(d.Program.Ports, isPlanned)
-	})
+// blockRange returns the port above all blocks, and how many blocks are below it.
+func blockRange() (high, blocks int) {
+	high = highestBlockPort
+	if ephemeral := health.EphemeralPorts("/"); ephemeral[0] > 0 {
+		high = min(high, ephemeral[0])
+	}
+	return high, (high - lowestBlockPort) / roles.BlockSize
 }
 
 // ClaimPortBlock returns a block of [roles.BlockSize] ports for roles, outside of the range from which
@@ -141,14 +142,10 @@ func needsBlock(defs []roles.Definition) bool {
 // excludes it. If no role needs a block, the result has no ports.
 func ClaimPortBlock(background func(task func(ctx context.Context)), defs []roles.Definition,
 	run string, number int) (*PortBlock, error) {
-	if !needsBlock(defs) {
+	if !roles.NeedsPorts(defs) {
 		return NewPortBlock(background), nil
 	}
-	high := highestBlockPort
-	if ephemeral := health.EphemeralPorts("/"); ephemeral[0] > 0 {
-		high = min(high, ephemeral[0])
-	}
-	blocks := (high - lowestBlockPort) / roles.BlockSize
+	high, blocks := blockRange()
 	if blocks <= 0 {
 		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range "+
 			"to begin at 32768", high)
@@ -161,7 +158,7 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	sum.Write([]byte(run))
 	try := func(i int, insists bool) *PortBlock {
 		block := (int(sum.Sum32()%uint32(blocks)) + number + i) % blocks
-		return tryBlock(lowestBlockPort+block*roles.BlockSize, listening, insists)
+		return tryBlock(lowestBlockPort+block*roles.BlockSize, earlyPorts, listening, insists)
 	}
 	best, lowest := 0, math.MaxInt
 	for i := range blocks {
@@ -185,9 +182,9 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	return block.endWith(background), nil
 }
 
-// tryBlock claims the block that begins with a port, and keeps its first ports. If another daemon,
-// or any user, claims it, it keeps ports only if it insists.
-func tryBlock(first int, listening []int, insists bool) *PortBlock {
+// tryBlock claims the block that begins with a port, and keeps a number of its ports. If another
+// daemon, or any user, claims it, it keeps ports only if it insists.
+func tryBlock(first, count int, listening []int, insists bool) *PortBlock {
 	b := newBlock()
 	b.First = first
 	// The claim is an abstract socket, to which nothing is sent: it exists in the network namespace of the
@@ -199,7 +196,7 @@ func tryBlock(first int, listening []int, insists bool) *PortBlock {
 	}
 	for port := first; port < first+roles.BlockSize; port++ {
 		_, isBusy := slices.BinarySearch(listening, port)
-		if !isBusy && port < first+earlyPorts && (insists || b.claim != nil) {
+		if !isBusy && port < first+count && (insists || b.claim != nil) {
 			b.Keep(port)
 			_, isKept := b.kept[port]
 			isBusy = !isKept // another program has bound it

@@ -168,13 +168,18 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
 }
 
-// awaitStart waits until the head starts the role, and makes the endpoints that are ready then
+// awaitStart waits until the role starts, and makes the endpoints that are ready then
 // known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
-	if len(s.role.After) == 0 {
+	var name string
+	switch roles.StartRuleOf(s.cfg.Defs, s.role.Definition, s.cfg.Record.Early) {
+	case roles.StartWithPlan:
 		return true
+	case roles.StartAtGate:
+		name = signal.NameGateOpen
+	case roles.StartByOrder:
+		name = signal.StartName(s.role.Name)
 	}
-	name := signal.StartName(s.role.Name)
 	starts := s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(name) })
 	if starts {
 		s.loadEndpoints(s.stop, s.cfg.ControlWatch.LastListing())

@@ -149,7 +149,7 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 			// The head orders the generations of an instance that spans several nodes.
 			order := orders[number]
 			role.Instances = append(role.Instances, placed.newInstance(planned, marks[number], roles.Evidence{
-				Role: role.RolePlan, Started: len(role.After) == 0 || control.HasName(signal.StartName(role.Name)),
+				Role: role.RolePlan, Started: hasStarted(control, rec, role.Definition),
 				Generation: max(0, rec.Generations[number], order.Start), FailedBefore: order.Stop,
 				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
 			}))
@@ -157,6 +157,13 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 		placed.Roles = append(placed.Roles, role)
 	}
 	return placed, nil
+}
+
+// hasStarted reports whether a role has been started according to a listing of the control directory.
+func hasStarted(control signal.Listing, rec *roles.PlanRecord, role *roles.Definition) bool {
+	rule := roles.StartRuleOf(rec.Roles, role, rec.Early)
+	return rule == roles.StartWithPlan || control.HasName(signal.StartName(role.Name)) ||
+		rule == roles.StartAtGate && control.HasName(signal.NameGateOpen)
 }
 
 // newInstance returns an instance with its state, which follows from its marks and the other evidence.

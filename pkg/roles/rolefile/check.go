@@ -126,6 +126,9 @@ func (r *roleReader) checkProgram() {
 	case framework != "" && r.place.HasRanks:
 		r.refuseKey("ranks-per-node", "ranks-per-node and framework are both given: a cluster has no "+
 			"ranks; omit one of them")
+	case framework != "" && len(r.def.Program.Ports) == 0:
+		r.refuseKey("ports", "ports is empty, and the head of a cluster needs a port: omit the key for "+
+			"%s: auto", DefaultPort)
 	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
 		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}

@@ -185,9 +185,6 @@ func (r *roleReader) readPorts(what string, value *yaml.Node) {
 		}
 		*ports = append(*ports, request)
 	}
-	if value.Kind == yaml.MappingNode && len(*ports) == 0 {
-		r.refuse(value, "%s is empty: give at least one port, or omit the key for %s: auto", what, DefaultPort)
-	}
 }
 
 // readMapping reads the keys of a mapping, of which one may be required, with a value such as the

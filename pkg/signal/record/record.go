@@ -77,6 +77,8 @@ type Job struct {
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
 	LinkAddresses []string `json:"link_addresses,omitempty"`
+	// HasEarlyPlan reports that the run directory has appeared with a plan of the roles.
+	HasEarlyPlan bool `json:"has_early_plan,omitempty"`
 	// Plan is for observers outside of the job.
 	Plan *Plan `json:"plan,omitempty"`
 }

@@ -1,0 +1,134 @@
+package instances_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+)
+
+// parseRoles returns the roles of a list.
+func parseRoles(t *testing.T, text string) []roles.Definition {
+	t.Helper()
+	var list yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	defs, err := rolefile.Parse(list.Content[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return defs
+}
+
+// TestPlanEarly checks which roles are planned before any node has joined, and from which facts.
+func TestPlanEarly(t *testing.T) {
+	const (
+		driver = `[{name: main, nodes: head, command: train, primary: true, ports: {}}]`
+		server = `[{name: judge, nodes: all, command: serve}]`
+		claim  = `[{name: judge, nodes: 1, command: serve, ports: {}}]`
+		bound  = `[{name: main, nodes: all, gpus: 2, command: serve, ports: {}}]`
+		world  = `[{name: main, nodes: all, ranks-per-node: 2, primary: true, command: train, ports: {}}]`
+		pair   = `[{name: judge, nodes: 2, segment: 2, command: serve, ports: {}}]`
+	)
+	local := launcher.Identity{Launcher: launcher.LauncherLocal, Size: 2, LocalSize: 2,
+		Hosts: []string{"node0", "node1"}}
+	remote := launcher.Identity{Launcher: launcher.LauncherSlurm, Size: 2, LocalSize: 1, Host: "127.0.0.1",
+		Hosts: []string{"127.0.0.1", "127.0.0.2"}}
+	with := func(id launcher.Identity, change func(*launcher.Identity)) launcher.Identity {
+		change(&id)
+		return id
+	}
+	gpus := func(count int) func(*launcher.Identity) {
+		return func(id *launcher.Identity) { id.GPUs, id.GPUsSource = count, "SLURM_GPUS_ON_NODE" }
+	}
+	for _, tc := range []struct {
+		name, roles string
+		id          launcher.Identity
+		spares      roles.Spares
+		selected    bool     // the user has selected an interface
+		addresses   []string // of the nodes in the plan; nil: there is no plan
+		hasPorts    bool
+	}{
+		{"no address is needed", driver, remote, nil, false, []string{"", ""}, false},
+		{"one machine", server, local, nil, false, []string{"10.0.0.1", "10.0.0.1"}, true},
+		{"endpoints of several machines", server, remote, nil, false, []string{"10.0.0.1", "127.0.0.2"}, true},
+		{"addresses of an interface", server, remote, nil, true, nil, false},
+		{"none of them is needed", driver, remote, nil, true, []string{"", ""}, false},
+		{"the first rank's address", world, remote, nil, false, []string{"10.0.0.1", ""}, true},
+		{"the launcher says how many GPUs", bound, with(remote, gpus(4)), nil, false, []string{"", ""}, false},
+		{"too few GPUs", bound, with(remote, gpus(1)), nil, false, nil, false},
+		{"an unknown number of GPUs", bound, remote, nil, false, nil, false},
+		{"unknown hosts", driver, with(remote, func(id *launcher.Identity) { id.Hosts = nil }), nil, false, nil, false},
+		{"a spare node", driver, remote, roles.Spares{0: 1}, false, nil, false},
+		{"a segment", pair, remote, nil, false, nil, false},
+		{"a node is left over", claim, remote, nil, false, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			defs := parseRoles(t, tc.roles)
+			choice := instances.PlanEarly(t.Context(), defs, tc.spares, instances.EarlyFacts{
+				Identity: tc.id, Environ: launcher.EnvironmentOf(nil),
+				Address: launcher.NodeAddress{Address: "10.0.0.1", Selected: tc.selected},
+			})
+			if (choice == nil) != (tc.addresses == nil) {
+				t.Fatalf("the plan is %+v", choice)
+			}
+			for node, want := range tc.addresses {
+				facts := choice.Record.Offers[node]
+				if facts.Address != want || facts.NodeIndex != node || facts.Host != tc.id.Hosts[node] {
+					t.Errorf("node %d is %+v", node, facts)
+				}
+				if (facts.FirstPort > 0) != tc.hasPorts {
+					t.Errorf("the first port of node %d is %d", node, facts.FirstPort)
+				}
+			}
+			isShared := tc.id.Launcher == launcher.LauncherLocal
+			if offers := tc.addresses; tc.hasPorts && len(offers) > 1 {
+				first, second := choice.Record.Offers[0].FirstPort, choice.Record.Offers[1].FirstPort
+				if (first != second) != isShared {
+					t.Errorf("the first ports are %d and %d", first, second)
+				}
+			}
+		})
+	}
+}
+
+// TestKeepPlannedPorts checks that a node keeps its ports of an early plan, unless another program
+// listens in their block, or another daemon has it.
+func TestKeepPlannedPorts(t *testing.T) {
+	defs := parseRoles(t, `[{name: judge, nodes: all, command: serve, ports: {a: auto, b: {count: 3}}}]`)
+	id := launcher.Identity{Launcher: launcher.LauncherLocal, Size: 1, LocalSize: 1, Hosts: []string{"node0"}}
+	life := lifecycle.NewLifetime(t.Context())
+	defer life.Close()
+	publisher := &lifecycle.Publisher{Lifetime: life}
+	for range 100 { // another program may have a port of the block that is drawn
+		choice := instances.PlanEarly(t.Context(), defs, nil,
+			instances.EarlyFacts{Identity: id, Environ: launcher.EnvironmentOf(nil),
+				Address: launcher.NodeAddress{Address: "127.0.0.1"}})
+		block := instances.KeepPlannedPorts(publisher, choice.Plan, 0)
+		if block == nil {
+			continue
+		}
+		if instances.KeepPlannedPorts(publisher, choice.Plan, 0) != nil {
+			t.Error("two daemons have one block")
+		}
+		block.Release(choice.Plan.Roles[0].Instances[0].Processes[0].Ports[0])
+		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", block.First))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = listener.Close() }()
+		if _, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", block.First+3)); err == nil {
+			t.Error("a planned port is not kept")
+		}
+		return
+	}
+	t.Error("no block is free")
+}
