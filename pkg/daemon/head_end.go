@@ -30,11 +30,14 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if end.Requested && h.running.world == nil {
 		end = h.stopDriver(end)
 	}
-	if h.running.roles != nil && (end.Orderly || end.Requested) {
-		h.running.roles.StopInOrder(h.DriverGraceCtx)
+	if h.running.roles != nil && end.Requested { // the code of the primary roles becomes that of the job
+		h.running.roles.StopInOrder(h.DriverGraceCtx, false)
 		end = h.outcomeAfterStop(end, h.running.roles.StoppedCode(h.DriverGraceCtx))
 	}
 	h.publishEnd(end)
+	if h.running.roles != nil && end.Orderly && !end.Requested {
+		h.Background(func(context.Context) { h.running.roles.StopInOrder(h.GraceCtx, true) })
+	}
 	if end.Requested && h.running.world != nil { // all nodes have been notified, and end their ranks
 		first := h.children.FindRunning(service.RankName(0))
 		h.stopRanks(end)
@@ -194,7 +197,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace()
+	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.EndGrace()
 	within := graces + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()

@@ -420,6 +420,7 @@ func (h *head) openGate() error {
 	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err
 	}
+	h.ControlWatch.NotifyChange() // the head's own instances
 	h.progress.timeToGate = toGate
 	h.reportUp()
 	// From now on the file system may be unresponsive, and is polled rarely.

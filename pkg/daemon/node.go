@@ -132,7 +132,7 @@ func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 // stopChildren ends all children concurrently, and returns the names of those that could not be
 // ended.
 func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
-	n.stopRoles()
+	n.stopRoles(end)
 	if n.cfg.World.IsRequested() {
 		n.stopRanks(end)
 		n.drainRankOutput()
@@ -145,9 +145,15 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 	return left
 }
 
-// stopRoles ends the instances of this node, if there are any.
-func (n *node) stopRoles() {
+// stopRoles ends the instances of this node, if there are any: at an orderly end in the order of their
+// roles, otherwise at once.
+func (n *node) stopRoles(end *lifecycle.Outcome) {
 	if n.roles != nil {
+		if end.Orderly {
+			ctx, cancel := context.WithTimeoutCause(n.HeadWaitCtx, n.cfg.Roles.EndGrace()+n.cfg.Times.Peer, errDeadline)
+			n.roles.StopInOrder(ctx)
+			cancel()
+		}
 		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, n.roles.LongestGrace()+n.cfg.Times.StopGrace, errDeadline)
 		n.roles.StopAll(ctx)
 		cancel()

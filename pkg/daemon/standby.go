@@ -110,7 +110,7 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 func (w *worker) stopAfterDrop() {
 	w.placement.Excluded.Store(true)
 	w.placement.ReleaseSlot()
-	w.stopRoles()
+	w.stopRoles(&lifecycle.Outcome{})
 	w.children.StopSelected(config.AbortGracePeriod, allChildren)
 }
 

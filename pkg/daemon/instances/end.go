@@ -52,34 +52,101 @@ func (h *Head) primaries() (primaries []*roles.RolePlan) {
 const endSlack = 10 * time.Second
 
 // StopInOrder stops the roles level by level: primary roles first, then each role before those that
-// it was started after. Each level has the longest grace period of its roles. It gives up when ctx
-// ends.
-func (h *Head) StopInOrder(ctx context.Context) {
-	for i, level := range roles.EndLevels(h.cfg.Defs) {
+// it was started after. The nodes follow the levels by themselves; they need an order only after
+// instances of other nodes. Each level has the longest grace period of its roles. isPublished states
+// that the nodes know the orderly end, which comes after that of the primary roles. It gives up when
+// ctx ends.
+func (h *Head) StopInOrder(ctx context.Context, isPublished bool) {
+	if !isPublished {
+		_ = h.markControl(signal.EndName(1)) // if it cannot be written, the peer links carry it
+	}
+	end := endOrder{defs: h.cfg.Defs, plan: h.cfg.Plan, afterPrimaries: isPublished}
+	for i, names := range end.levels() {
+		h.orderLevel(i, end.awaiting(i))
 		var grace time.Duration
 		var states []*instanceState // the level's
-		for _, name := range level {
+		for _, name := range names {
 			role := h.cfg.Plan.FindRole(name)
 			grace = max(grace, role.Stop.Grace)
 			states = append(states, h.instancesOf(role)...)
 		}
-		stopped := func() bool { return !slices.ContainsFunc(states, mayRun) }
-		h.mu.Lock()
-		done := stopped()
-		h.mu.Unlock()
-		if done {
-			continue
-		}
-		_ = h.markControl(signal.EndName(i + 1)) // if it cannot be written, the peer links carry it
 		own, cancel := context.WithTimeoutCause(ctx, grace+endSlack, health.ErrDeadline)
-		if !h.await(own, stopped) {
-			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", level))
+		if !h.await(own, func() bool { return !slices.ContainsFunc(states, mayRun) }) {
+			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", names))
 		}
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 	}
+}
+
+// orderLevel lets the daemons at some places stop their instances of a level. Those of the head's
+// node need no record.
+func (h *Head) orderLevel(level int, of []endMember) {
+	switch name := signal.EndName(level + 1); {
+	case len(of) == 0:
+	case slices.ContainsFunc(of, func(m endMember) bool { return m.place > 0 || m.step != "" }):
+		_ = h.markControl(name)
+	default:
+		h.cfg.LogWriteError(h.cfg.Dir.AcceptHeadReport(name, nil))
+	}
+}
+
+// endMember is a daemon that starts processes of roles: of a further step, or of the run's own.
+type endMember struct {
+	place int
+	step  string
+}
+
+// endOrder determines in which order the instances of roles are stopped.
+type endOrder struct {
+	defs           []roles.Definition
+	plan           *roles.Plan
+	afterPrimaries bool // the primary roles have ended
+}
+
+func (o endOrder) levels() [][]string { return roles.EndLevels(o.defs) }
+
+// membersOf returns the daemons with instances of a level.
+func (o endOrder) membersOf(level int) (members []endMember) {
+	for _, name := range o.levels()[level] {
+		role := o.plan.FindRole(name)
+		for _, place := range role.Nodes {
+			members = append(members, endMember{place, role.Program.Step})
+		}
+	}
+	return members
+}
+
+// awaiting returns the daemons that stop a level only by an order: other daemons have instances of the
+// levels before.
+func (o endOrder) awaiting(level int) []endMember {
+	var before []endMember
+	for i, names := range o.levels()[:level] {
+		if !o.afterPrimaries || !o.plan.FindRole(names[0]).Primary {
+			before = append(before, o.membersOf(i)...)
+		}
+	}
+	return slices.DeleteFunc(o.membersOf(level), func(m endMember) bool {
+		return !slices.ContainsFunc(before, func(other endMember) bool { return other != m })
+	})
+}
+
+// addDone records that nothing is left of the instances of daemons that are done. They publish no end
+// of each.
+func (h *Head) addDone(members []int) {
+	h.update(func() {
+		for _, state := range h.instances {
+			for _, node := range h.nodesIn(state, members) {
+				newest, _ := state.evidence.Marks.Newest(node)
+				if state.evidence.Started && !newest.State.HasEnded() {
+					state.addMark(record.InstanceMark{Node: node, Instance: state.instance.Number,
+						Generation: state.Generation, State: record.InstanceStopped})
+				}
+			}
+		}
+	})
 }
 
 // mayRun reports whether processes of an instance may be running, or be started by a node: the head

@@ -288,7 +288,7 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 		r.lose(true, 2)
 		r.later()
 		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.nodes[0].Background(r.head.StopInOrder)
+		r.nodes[0].Background(func(ctx context.Context) { r.head.StopInOrder(ctx, false) })
 		r.exit("setup.0.0.g0", 0)
 		r.sleep(time.Minute)
 		r.want("starts", r.starts(), started...)

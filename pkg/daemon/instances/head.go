@@ -103,6 +103,9 @@ func (h *Head) Follow(ctx context.Context) {
 		for _, exit := range h.addMarks(l.Instances(), l.SeenAt) {
 			h.handleExit(ctx, exit, l.SeenAt)
 		}
+		if done := append(l.NodesIn(record.StateDone), l.OfSteps().NodesIn(record.StateDone)...); len(done) > 0 {
+			h.addDone(done)
+		}
 		h.startRoles(ctx)
 		h.advance()
 		return false
@@ -237,10 +240,7 @@ func (h *Head) setStarted(role *roles.RolePlan) {
 // OpenGate publishes which instances are ready, for the roles that the open gate starts, and records
 // that these start. The caller opens the gate next.
 func (h *Head) OpenGate(ctx context.Context) {
-	hasEndpoints := func(role roles.RolePlan) bool { return !role.Primary && len(role.Program.Ports) > 0 }
-	if slices.ContainsFunc(h.cfg.Plan.Roles, hasEndpoints) {
-		h.publishList(ctx)
-	}
+	h.publishList(ctx)
 	h.update(func() {
 		h.gateOpen = true
 		for i := range h.cfg.Plan.Roles {
@@ -451,12 +451,14 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 	}
 }
 
-// currentLive returns the list of the present. The caller holds [Head.mu].
+// currentLive returns the list of the present. Instances without ports have no endpoints, and are not in
+// it when they are ready. The caller holds [Head.mu].
 func (h *Head) currentLive() (l liveList) {
 	l.plan = h.number
 	for _, state := range h.instances {
 		switch {
-		case state.Status == roles.StatusReady && (h.cfg.HasStandIns || state.isListed()):
+		case state.Status == roles.StatusReady && len(state.role.Program.Ports) > 0 &&
+			(h.cfg.HasStandIns || state.isListed()):
 			l.ready = append(l.ready, state.instance.Number)
 		case state.Status == roles.StatusLost:
 			l.lost = append(l.lost, state.instance.Number)

@@ -80,6 +80,9 @@ type Node struct {
 	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
 
 	supervisors sync.WaitGroup
+	own         []*supervisor   // those of this daemon, once they run
+	drained     context.Context // done when the orderly end is known
+	drain       context.CancelFunc
 	stopAll     context.Context // done when everything must stop
 	cancelAll   context.CancelFunc
 }
@@ -109,6 +112,7 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 		return instanceName(role, instance)
 	})
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
+	n.drained, n.drain = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, n.plans)
 	return n, err
 }
@@ -131,7 +135,6 @@ func (n *Node) startOwn() {
 
 func (n *Node) startSupervisors() {
 	plan := n.plans.plan.Load()
-	var own []*supervisor
 	var ports []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
@@ -142,7 +145,7 @@ func (n *Node) startSupervisors() {
 				continue
 			}
 			if len(s.processes) > 0 && isOwn {
-				own = append(own, s)
+				n.own = append(n.own, s)
 			}
 			for _, p := range s.processes {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
@@ -157,7 +160,7 @@ func (n *Node) startSupervisors() {
 		}
 	}
 	n.cfg.Ports.KeepOnly(ports...)
-	for _, s := range own {
+	for _, s := range n.own {
 		n.supervisors.Add(1)
 		n.cfg.Background(func(ctx context.Context) {
 			defer n.supervisors.Done()
@@ -166,10 +169,22 @@ func (n *Node) startSupervisors() {
 	}
 }
 
+// StopInOrder stops the instances of this node in the order of their roles, and waits until they have
+// ended, or ctx ends. The orderly end of the run is known.
+func (n *Node) StopInOrder(ctx context.Context) {
+	n.drain()
+	n.awaitSupervisors(ctx)
+}
+
 // StopAll stops all instances of this node at once, each with the grace period of its role, and
 // waits until they have ended, or ctx ends.
 func (n *Node) StopAll(ctx context.Context) {
 	n.cancelAll()
+	n.awaitSupervisors(ctx)
+}
+
+// awaitSupervisors waits until all instances have ended, or ctx ends.
+func (n *Node) awaitSupervisors(ctx context.Context) {
 	ended := make(chan struct{})
 	n.cfg.Background(func(context.Context) {
 		n.supervisors.Wait()

@@ -75,17 +75,17 @@ func TestStopInOrder(t *testing.T) {
 		r.goesOn()
 		began := time.Now()
 		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.head.StopInOrder(r.t.Context())
+		r.head.StopInOrder(r.t.Context(), false)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the end took %s: %v", took, r.logged.All())
 		}
 		r.later() // the head knows the last records before they are written
-		// The engine and the pair are gone, the cache is told that it does not start again, and late, whose
-		// role has not started, needs no order.
-		r.want("orders", r.names(signal.ControlDir, "end."), "end.2", "end.3")
+		// The engine and the pair are gone, and the cache and late do not start. All others than the engine and
+		// the pair are on the head's node, whose orders need no record.
+		r.want("orders", r.names(signal.ControlDir, "end."), "end.1")
 		r.want("stopped", r.names(signal.NodesDir, "stopped"),
 			"0000.i0000.g0.stopped", "0000.i0001.g1.stopped", "0000.i0002.g0.stopped", "0000.i0003.g0.stopped",
-			"0000.i0004.g0.stopped")
+			"0000.i0004.g0.stopped", "0000.i0005.g0.stopped")
 	})
 }
 
@@ -122,7 +122,7 @@ func TestStoppedCode(t *testing.T) {
 				tc.before(r)
 				r.later()
 				r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-				r.head.StopInOrder(r.t.Context())
+				r.head.StopInOrder(r.t.Context(), false)
 				if code := r.head.StoppedCode(r.t.Context()); code != tc.code {
 					t.Errorf("the code is %d, want %d", code, tc.code)
 				}
@@ -179,7 +179,7 @@ func TestStopInOrderGivesUp(t *testing.T) {
 		r.nodes[1].freeze()
 		began := time.Now()
 		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.head.StopInOrder(r.t.Context())
+		r.head.StopInOrder(r.t.Context(), false)
 		if took := time.Since(began); took < 3*time.Second || took > 3*time.Second+endSlack+time.Second {
 			t.Errorf("the end took %s", took)
 		}

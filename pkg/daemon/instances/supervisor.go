@@ -33,6 +33,8 @@ type supervisor struct {
 	budget   roles.RestartBudget
 	wasReady bool
 	stop     context.Context // done when the instance must stop and not start again
+	level    int             // at which it is stopped at an orderly end
+	ended    chan struct{}   // closed when this has ended
 
 	mu    sync.Mutex
 	names map[int][]string // published names of the newest generations; guarded by mu
@@ -58,8 +60,10 @@ func (s *supervisor) mark(generation int, state record.InstanceState, change int
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n, names: make(map[int][]string)}
+	s := &supervisor{Node: n, names: make(map[int][]string), ended: make(chan struct{})}
 	s.usePlan(role, instance)
+	s.level = slices.IndexFunc(roles.EndLevels(n.cfg.Defs),
+		func(level []string) bool { return slices.Contains(level, role.Name) })
 	return s
 }
 
@@ -84,6 +88,7 @@ func (s *supervisor) refreshPlan() {
 
 // run runs the instance until it has ended, is lost, or has been stopped.
 func (s *supervisor) run(ctx context.Context) {
+	defer close(s.ended)
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.stop = stop
@@ -113,7 +118,7 @@ func (s *supervisor) run(ctx context.Context) {
 		end := s.runGeneration(generation)
 		mayGoOn := end.byHead
 		switch {
-		case end.stopped && s.stopAll.Err() != nil: // nobody waits for it
+		case end.stopped && !s.isStopAwaited():
 		case end.stopped:
 			s.publishStop(generation, end.code)
 		default:
@@ -141,7 +146,7 @@ func (s *supervisor) endUnstarted(generation int) {
 	<-s.stop.Done()
 	isExpected := !s.spans || generation == 0 ||
 		s.cfg.ControlWatch.LastListing().HasName(signal.OrderName(s.instance.Number, generation, signal.OrderStart))
-	if isExpected && s.stopAll.Err() == nil {
+	if isExpected && s.isStopAwaited() {
 		s.publishStop(generation, health.StoppedOutcome.Code)
 	}
 }
@@ -162,10 +167,32 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	both, cancel := context.WithCancel(ended)
 	defer cancel()
 	defer context.AfterFunc(s.stopAll, cancel)()
-	level := slices.IndexFunc(roles.EndLevels(s.cfg.Defs),
-		func(level []string) bool { return slices.Contains(level, s.role.Name) })
-	name := signal.EndName(1 + level)
-	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
+	// Wait for the end: by an order, or after that of the primary roles.
+	begun, begin := context.WithCancel(both)
+	defer begin()
+	defer context.AfterFunc(s.drained, begin)()
+	isOrdered := s.awaitControl(begun, func(l signal.Listing) bool { return l.HasName(signal.EndName(1)) })
+	// Wait for the levels before: of this daemon, and of others.
+	for _, other := range s.own {
+		if other.level < s.level {
+			ctxutil.AwaitDone(both, other.ended)
+		}
+	}
+	end := endOrder{s.cfg.Defs, s.plans.plan.Load(), !isOrdered}
+	if slices.Contains(end.awaiting(s.level), endMember{int(s.plans.place.Load()), s.cfg.Step}) {
+		s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(signal.EndName(s.level + 1)) })
+	}
+}
+
+// isLastLevel reports whether this daemon has no instance that is stopped after this one.
+func (s *supervisor) isLastLevel() bool {
+	return !slices.ContainsFunc(s.own, func(other *supervisor) bool { return other.level > s.level })
+}
+
+// isStopAwaited reports whether the head waits for the end of the stopped instance, before that of all
+// processes of the daemon.
+func (s *supervisor) isStopAwaited() bool {
+	return s.stopAll.Err() == nil && (s.drained.Err() == nil || !s.isLastLevel())
 }
 
 // awaitStart waits until the role starts, and makes the endpoints that are ready then
