@@ -29,6 +29,7 @@ type localRoles struct {
 	rolePorts  *instances.PortBlock // nil if there is none
 	earlyPlan  *roles.PlanRecord    // with which the run has begun; nil: it has begun without
 	isAccepted bool                 // the early plan is right for this node
+	hasNoRoles bool                 // the early plan does not concern this node
 }
 
 // prepareNode waits until this node has passed its checks, and has agreed to an early plan of the roles,
@@ -84,7 +85,7 @@ func (n *node) reviewPlan(gpus int) error {
 // offerResources publishes what this node offers to roles, if the job has any and no early plan that is
 // right for this node.
 func (n *node) offerResources(ctx context.Context) (err error) {
-	if !n.cfg.Roles.AreGiven() {
+	if !n.cfg.Roles.AreGiven() || n.hasNoRoles {
 		return nil
 	}
 	gpusOfNode := n.gpuMonitor.Topology()
@@ -196,7 +197,9 @@ func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*i
 	}
 	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.offersTimeout(), func(l signal.Listing) []int {
 		missing := signal.WithoutNodes(h.membership.MissingNodes(l, record.StateAccepted), l.NodesIn(record.StateOffer))
-		return slices.DeleteFunc(missing, func(node int) bool { return node == 0 && h.isAccepted })
+		areOnHead := roles.AreOnHead(h.cfg.Roles.Definitions)
+		return slices.DeleteFunc(missing,
+			func(node int) bool { return node == 0 && h.isAccepted || node > 0 && areOnHead })
 	}); err != nil {
 		return nil, err
 	}
@@ -308,7 +311,7 @@ func (n *node) startRoles(rec *roles.PlanRecord) (err error) {
 
 // runLocalRoles waits for the plan of the roles and starts those of this node.
 func (w *worker) runLocalRoles(ctx context.Context) error {
-	if !w.cfg.Roles.AreGiven() {
+	if !w.cfg.Roles.AreGiven() || w.hasNoRoles {
 		return nil
 	}
 	w.setRendezvousLink()

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -101,9 +102,11 @@ func (w *worker) joinRun() error {
 	return <-reading
 }
 
-// readEarlyPlan reads the plan of the roles with which the run has begun, if it has one.
+// readEarlyPlan reads the plan of the roles with which the run has begun, if it has one that concerns this
+// node.
 func (w *worker) readEarlyPlan(job record.Job) (err error) {
-	if job.HasEarlyPlan {
+	w.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.cfg.Roles.Definitions)
+	if job.HasEarlyPlan && !w.hasNoRoles {
 		w.earlyPlan, err = instances.ReadPlan(w.RunCtx, w.Dir, 0)
 	}
 	return err

@@ -28,6 +28,12 @@ func StartRuleOf(defs []Definition, def *Definition, isEarly bool) StartRule {
 	}
 }
 
+// IsReadyAtStart reports whether the first generation of the instances of a role is ready when the gate
+// opens: no probe says more. The nodes publish only its end.
+func IsReadyAtStart(def *Definition, rule StartRule) bool {
+	return rule == StartAtGate && def.Ready.Probe == "" && def.Program.Framework == ""
+}
+
 // NeedsPorts reports whether one of the roles needs ports that its file does not fix.
 func NeedsPorts(defs []Definition) bool {
 	return slices.ContainsFunc(defs, func(d Definition) bool {
@@ -49,6 +55,11 @@ func DependsOnGPUs(defs []Definition) bool {
 		p := d.Placement
 		return p.GPUs != GPUsAll && p.GPUs != 0 || p.InstancesPerNode == PerGPU || p.RanksPerNode == PerGPU
 	})
+}
+
+// AreOnHead reports whether the processes of all roles run on the first node.
+func AreOnHead(defs []Definition) bool {
+	return !slices.ContainsFunc(defs, func(d Definition) bool { return d.Placement.Nodes != NodesHead })
 }
 
 // AddressedPlaces returns the sorted places of the nodes whose addresses the processes of other

@@ -79,6 +79,8 @@ type Evidence struct {
 	Nodes []int // indices of its nodes in the newest plan, in the order of its processes
 	// Started reports that its role has been started.
 	Started bool
+	// ReadyAtStart reports that the instance counts as ready from then on: see [IsReadyAtStart].
+	ReadyAtStart bool
 	// Generation is the newest one that a plan or an order of the head has started.
 	Generation int
 	Marks      Marks
@@ -126,6 +128,9 @@ func Fold(e Evidence) InstanceState {
 	states := make(map[record.InstanceState]int)
 	for _, node := range e.Nodes {
 		state := e.Marks.stateOn(node, s.Generation)
+		if state == "" && s.Generation == 0 && e.isReadyAtStart() {
+			state = record.InstanceReady
+		}
 		isLost := slices.Contains(e.LostNodes, node) && state != record.InstanceDone
 		switch {
 		case isLost:
@@ -191,8 +196,13 @@ func (m *Marks) stateOn(node, generation int) record.InstanceState {
 	return ""
 }
 
+func (e *Evidence) isReadyAtStart() bool { return e.ReadyAtStart && e.Started }
+
 // wasReady reports whether all nodes have been ready in one generation.
 func (e *Evidence) wasReady() bool {
+	if e.isReadyAtStart() {
+		return true
+	}
 	generation := e.Marks.nodes[e.Nodes[0]].readyIn
 	return generation > 0 && !slices.ContainsFunc(e.Nodes, func(node int) bool {
 		return e.Marks.nodes[node].readyIn != generation

@@ -49,6 +49,7 @@ func TestFold(t *testing.T) {
 			e.Exit, e.ExitGeneration = &record.InstanceExit{WillRestart: restarts}, generation
 		}
 	}
+	atStart := func(e *roles.Evidence) { e.ReadyAtStart = true }
 	for _, tc := range []struct {
 		name            string
 		nodes, restarts int
@@ -59,6 +60,14 @@ func TestFold(t *testing.T) {
 		{"nothing is known", 1, 0, "", nil, "starting 0"},
 		{"its role waits", 1, 0, "", func(e *roles.Evidence) { e.Started = false }, "waiting 0"},
 		{"ready", 1, 0, "0.0.ready", nil, "ready 0"},
+		{"ready at the start", 2, 0, "", atStart, "ready 0"},
+		{"ready at the start, and one is done", 2, 0, "0.0.done", atStart, "ready 0"},
+		{"ready at the start, and done", 2, 0, "0.0.done 1.0.done", atStart, "done 0 gone"},
+		{"ready at the start, and one has exited", 2, 1, "1.0.exited", atStart, "restarting 0"},
+		{"ready at the start, not again", 2, 1, "0.1.ready", atStart, "starting 1"},
+		{"ready at the start that has not come", 2, 0, "", func(e *roles.Evidence) {
+			e.Started, e.ReadyAtStart = false, true
+		}, "waiting 0"},
 		{"its head's service is up", 1, 0, "0.0.head", nil, "starting 0"},
 		{"ready after its head's service", 1, 0, "0.0.head 0.0.ready", nil, "ready 0"},
 		{"ready before the mark of its head's service", 1, 0, "0.0.ready 0.0.head", nil, "ready 0"},

@@ -202,7 +202,8 @@ func (j *job) markOf(r *role, index int, s *state, rank int) string {
 			return ""
 		}
 		mark.State = record.InstanceDone
-	} else if slices.Contains(s.unready, true) {
+	} else if slices.Contains(s.unready, true) ||
+		s.generation == 0 && r.primary && r.probe == "" { // it may be ready when the gate opens
 		return ""
 	}
 	return signal.InstanceName(mark, j.s.size())

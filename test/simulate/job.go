@@ -111,11 +111,11 @@ func newSimulatedJob(dir string, cfg Config, output *os.File) *simulatedJob {
 		j.trace = new(callTrace)
 	}
 	j.pendingUp.Store(int64(cfg.Nodes))
-	if cfg.DriverAlone {
-		close(j.allUp)
-	}
 	if j.roles != nil {
 		j.pendingUp.Store(int64(j.roles.nodesWithInstances()))
+	}
+	if cfg.DriverAlone || j.pendingUp.Load() == 0 {
+		close(j.allUp)
 	}
 	// All daemons have the identity of a local job, with simulated host names.
 	id := launcher.Identity{

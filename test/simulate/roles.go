@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -66,6 +67,9 @@ func newSimulatedRoles(cfg Config) *simulatedRoles {
 		s.counts.Endpoints += len(preview.Plan.Endpoints(role))
 		if role.Oneshot {
 			s.oneshot = append(s.oneshot, role.Name)
+		}
+		if roles.StartRuleOf(cfg.Roles.Definitions, role.Definition, true) == roles.StartAtGate {
+			continue // without a probe, they publish only their end
 		}
 		for _, instance := range role.Instances {
 			for _, place := range instance.Places() {

@@ -73,7 +73,7 @@ func NewHead(cfg HeadConfig) *Head {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
-			state := newInstanceState(role, &role.Instances[j], members, h.startRule(role) == roles.StartWithPlan)
+			state := newInstanceState(role, &role.Instances[j], members, h.startRule(role))
 			h.instances = append(h.instances, state)
 		}
 	}

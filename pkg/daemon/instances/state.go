@@ -34,9 +34,11 @@ type instanceState struct {
 	world    rendezvous.World // the newest
 }
 
-func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int, started bool) *instanceState {
+func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int,
+	rule roles.StartRule) *instanceState {
 	s := &instanceState{role: role, instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
-	s.evidence = roles.Evidence{Role: role, Started: started}
+	s.evidence = roles.Evidence{Role: role, Started: rule == roles.StartWithPlan,
+		ReadyAtStart: roles.IsReadyAtStart(role.Definition, rule)}
 	for _, place := range instance.Places() {
 		s.evidence.Nodes = append(s.evidence.Nodes, members[place])
 	}

@@ -195,11 +195,15 @@ func (s *supervisor) isStopAwaited() bool {
 	return s.stopAll.Err() == nil && (s.drained.Err() == nil || !s.isLastLevel())
 }
 
+func (s *supervisor) startRule() roles.StartRule {
+	return roles.StartRuleOf(s.cfg.Defs, s.role.Definition, s.cfg.Record.Early)
+}
+
 // awaitStart waits until the role starts, and makes the endpoints that are ready then
 // known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
 	var name string
-	switch roles.StartRuleOf(s.cfg.Defs, s.role.Definition, s.cfg.Record.Early) {
+	switch s.startRule() {
 	case roles.StartWithPlan:
 		return true
 	case roles.StartAtGate:
@@ -318,7 +322,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
-		s.mark(generation, record.InstanceReady, 0)
+		if generation > 0 || !roles.IsReadyAtStart(s.role.Definition, s.startRule()) {
+			s.mark(generation, record.InstanceReady, 0)
+		}
 		running.watch(halt, s, generation)
 	}
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is

@@ -150,6 +150,8 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 			order := orders[number]
 			role.Instances = append(role.Instances, placed.newInstance(planned, marks[number], roles.Evidence{
 				Role: role.RolePlan, Started: hasStarted(control, rec, role.Definition),
+				ReadyAtStart: roles.IsReadyAtStart(role.Definition,
+					roles.StartRuleOf(rec.Roles, role.Definition, rec.Early)),
 				Generation: max(0, rec.Generations[number], order.Start), FailedBefore: order.Stop,
 				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
 			}))
