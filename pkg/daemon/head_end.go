@@ -39,10 +39,9 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		h.Background(func(context.Context) { h.running.roles.StopInOrder(h.GraceCtx, true) })
 	}
 	if end.Requested && h.running.world != nil { // all nodes have been notified, and end their ranks
-		first := h.children.FindRunning(service.RankName(0))
 		h.stopRanks(end)
-		if first != nil && service.HasEnded(first) {
-			end = h.outcomeAfterStop(end, first.Exit().ShellStatus())
+		if code, ok := h.children.StoppedCode(service.RankName(0)); ok {
+			end = h.outcomeAfterStop(end, code)
 		}
 	}
 	h.Events.Sync()

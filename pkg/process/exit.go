@@ -95,7 +95,7 @@ func ExitFromState(state *os.ProcessState) Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// isRequestedExit computes Exit.Asked. stopping is set if Stop was called while the child ran; sent
+// isRequestedExit computes Exit.Requested. stopping is set if Stop was called while the child ran; sent
 // holds the signals that the child was sent. Signals that merely notify, such as SIGUSR1, count
 // only if they ended the child.
 func isRequestedExit(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {

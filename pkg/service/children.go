@@ -408,12 +408,14 @@ func (c *Children) findChild(name string) process.Handle {
 	return nil
 }
 
-// FindRunning returns the child with this name if it runs, and nil otherwise.
-func (c *Children) FindRunning(name string) process.Handle {
-	if child := c.findChild(name); child != nil && !HasEnded(child) {
-		return child
+// StoppedCode returns the exit code of the newest child with this name. ok is false if it has not
+// ended, or had ended before it was told to.
+func (c *Children) StoppedCode(name string) (code int, ok bool) {
+	child := c.findChild(name)
+	if child == nil || !HasEnded(child) || !child.Exit().Requested {
+		return 0, false
 	}
-	return nil
+	return child.Exit().ShellStatus(), true
 }
 
 // DriverEnd returns how the driver of this node ended, and its last lines, nil if it printed

@@ -167,8 +167,7 @@ var outcomeJobs = []struct{ name, line string }{
 	{"one rank exits 3", `--nodes=2 --ranks=1 -- sh -c 'exit 3'`},
 	{"one rank, HUP", `--nodes=2 --ranks=1 -- signal HUP`},
 	{"ranks, TERM", fourRanks + `-- rank 3 'signal TERM'`},
-	{"ranks, stop, rank 0 exits 5", fourRanks + `-- rank 0 'trap "await logs/j/nodes/0001.done; ` +
-		`exit 5" TERM; stop & wait'`},
+	{"ranks, stop, rank 0 exits 5", fourRanks + `-- rank 0 'trap "exit 5" TERM; stop & wait'`},
 	{"ranks, stop after rank 0 has exited 0", fourRanks + `-- sh -c 'echo $$ >$D/$RANK; ` +
 		`[ $RANK != 0 ] || exit 0; [ $RANK != 3 ] || { gone 0; stop; }; sleep 300'`},
 
