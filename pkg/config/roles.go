@@ -63,10 +63,13 @@ func (s *RoleSet) Blocks() []Block {
 func (s *RoleSet) ReadFile(path string, all List, read FileReader) error {
 	all.FindSetting("config").OfferValues(SourceFlag, "", path)
 	_, err := all.ResolveAll(func(string) (string, bool) { return "", false }, read, s.Blocks()...)
-	if err == nil && !s.AreGiven() {
-		err = UsageErrorf("cannot use %s: there is no key %s: give a list of roles", path, rolefile.RolesKey)
+	switch {
+	case err != nil:
+		return err
+	case !s.AreGiven():
+		return UsageErrorf("cannot use %s: there is no key %s: give a list of roles", path, rolefile.RolesKey)
 	}
-	return err
+	return s.validateSupport()
 }
 
 // validateStep returns an error if the daemon belongs to a step that the roles do not have.
@@ -158,16 +161,24 @@ func (c *Config) validateRoles() error {
 			return fmt.Errorf("cannot use roles together with %s: %s", other.what, other.remedy)
 		}
 	}
+	if err := c.Roles.validateSupport(); err != nil {
+		return err
+	}
 	for _, d := range c.Roles.Definitions {
-		if d.Program.Framework != "" && (d.Primary || d.Oneshot) {
-			return fmt.Errorf(
-				"cannot run role %s (line %d): the key framework of a primary or oneshot role is not "+
-					"supported by this version", d.Name, d.Line)
-		}
 		if err := c.validateRankProgram(d); err != nil {
 			return fmt.Errorf(
 				"cannot run role %s (line %d): %s",
 				d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))
+		}
+	}
+	return nil
+}
+
+// validateSupport returns an error for a key of a role that no run obeys yet.
+func (s RoleSet) validateSupport() error {
+	for _, d := range s.Definitions {
+		if key := d.Unsupported(); key != "" {
+			return UsageErrorf("cannot run role %s (line %d): %s is not supported by this version", d.Name, d.Line, key)
 		}
 	}
 	return nil

@@ -18,6 +18,9 @@ type Definition struct {
 	After []string `json:"after,omitempty"`
 	// Oneshot reports that the role's processes end with 0 before the roles after it start.
 	Oneshot bool `json:"oneshot,omitempty"`
+	// PreparesNode reports that the role is oneshot and runs on each node before the node's checks,
+	// of which its failure is one.
+	PreparesNode bool `json:"prepares_node,omitempty"`
 	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
 	Timeout time.Duration `json:"-"`
 	// HangTimeout is how long the processes of an instance may show no sign of activity; 0: for ever.
@@ -34,7 +37,7 @@ type Definition struct {
 
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {
-	// Nodes is the number of nodes; NodesRest, NodesAll or NodesHead.
+	// Nodes is the number of nodes; NodesRest, NodesAll, NodesHead or NodesOthers.
 	Nodes int `json:"nodes"`
 	Group int `json:"group,omitempty"` // component of a heterogeneous job
 	// With names the roles whose nodes this role shares. If it is empty and Nodes is a number or
@@ -45,11 +48,16 @@ type Placement struct {
 	// NodesPerInstance is the number of nodes that one instance spans; NodesAll for one instance on
 	// all nodes of the role.
 	NodesPerInstance int `json:"nodes_per_instance"`
-	// RanksPerNode is the number of processes of an instance on each of its nodes; PerGPU for one per
-	// GPU.
+	// RanksPerNode is the number of processes of an instance on each of its nodes; PerGPU, PerNUMA,
+	// PerCore or PerSlot.
 	RanksPerNode int `json:"ranks_per_node"`
+	// Ranks is the number of processes of an instance on all of its nodes, of which the first ones get
+	// as many as RanksPerNode allows; 0: as many as the nodes allow together.
+	Ranks int `json:"ranks,omitempty"`
 	// HasRanks reports that the processes also get the variables of ranks.
 	HasRanks bool `json:"has_ranks,omitempty"`
+	// RanksGoOn reports that the other ranks of an instance go on when one has failed.
+	RanksGoOn bool `json:"ranks_go_on,omitempty"`
 	// GPUs is the number of GPUs of each process; GPUsDivided, GPUsShared or GPUsAll.
 	GPUs    int `json:"gpus"`
 	Segment int `json:"segment,omitempty"` // the nodes are allotted in multiples of this number; 0: 1
@@ -61,10 +69,14 @@ const (
 	NodesRest   = -1 // all nodes that no other role claims
 	NodesAll    = -2 // all nodes
 	NodesHead   = -3 // the first node
+	NodesOthers = -8 // all nodes except the first one
 	PerGPU      = -4 // one for each GPU of a node
-	GPUsDivided = -5 // those of the node that no other role has, divided among the processes
-	GPUsAll     = -6 // all of the node, not bound: the default of the short forms
-	GPUsShared  = -7 // those of processes of the roles of With, or all that no other role has
+	PerNUMA     = -9 // one for each NUMA node
+	PerCore     = -10
+	PerSlot     = -11 // one for each GPU, or for each core of a node without GPUs
+	GPUsDivided = -5  // those of the node that no other role has, divided among the processes
+	GPUsAll     = -6  // all of the node, not bound: the default of the short forms
+	GPUsShared  = -7  // those of processes of the roles of With, or all that no other role has
 )
 
 // Program is what the processes of a role execute.
@@ -73,8 +85,6 @@ type Program struct {
 	// rank 0 of an instance.
 	Command         string `json:"-"`
 	FollowerCommand string `json:"-"`
-	// Argv is executed without a shell. Only the short forms have it, in place of Command.
-	Argv []string `json:"-"`
 	// Env is added to the environment; an empty value removes a variable.
 	Env map[string]string `json:"-"`
 	// Ports are the ports of each process, in the order of the file. The first is the endpoint.
@@ -165,6 +175,28 @@ const (
 // ClaimsNodes reports whether the role gets nodes that no other role claims.
 func (p Placement) ClaimsNodes() bool {
 	return len(p.With) == 0 && (p.Nodes > 0 || p.Nodes == NodesRest)
+}
+
+// Unsupported returns the key and the value of the role that no run obeys yet, or an empty string.
+func (d *Definition) Unsupported() string {
+	p := d.Placement
+	switch {
+	case d.PreparesNode:
+		return "oneshot: node"
+	case p.RanksPerNode == PerNUMA:
+		return "ranks-per-node: numa"
+	case p.RanksPerNode == PerCore:
+		return "ranks-per-node: core"
+	case p.Ranks > 0:
+		return "the key ranks"
+	case p.RanksGoOn:
+		return "on-rank-failure: continue"
+	case d.Program.Step != "" && d.Program.Command == "" && d.Program.Framework == "":
+		return "the key step without a command"
+	case d.Program.Framework != "" && (d.Primary || d.Oneshot):
+		return "the key framework of a primary or oneshot role"
+	}
+	return ""
 }
 
 // CommandOf returns the command of the process of a rank of an instance. It is empty for the

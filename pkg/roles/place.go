@@ -246,7 +246,7 @@ func (p *planner) shareNodes() error {
 			role.Nodes = []int{0}[:min(1, len(p.Nodes))]
 		default:
 			for place, node := range p.Nodes {
-				if node.Group == role.Placement.Group {
+				if node.Group == role.Placement.Group && (place > 0 || role.Placement.Nodes != NodesOthers) {
 					role.Nodes = append(role.Nodes, place)
 				}
 			}
@@ -326,7 +326,10 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 
 // countOn returns how many instances or processes a node gets.
 func (p *planner) countOn(def *Definition, place int, key string, count int) (int, error) {
-	if count != PerGPU {
+	switch {
+	case count == PerNUMA, count == PerCore, count == PerSlot, def.Placement.Ranks > 0:
+		return 0, def.refuse("%s is not supported by this version", def.Unsupported())
+	case count != PerGPU:
 		return max(1, count), nil
 	}
 	node := p.Nodes[place]

@@ -156,9 +156,6 @@ func (e environment) expandProbe(text string, variables map[string]string, env [
 }
 
 func commandOf(role *roles.RolePlan, p roles.Process) []string {
-	if role.Program.Argv != nil {
-		return role.Program.Argv
-	}
 	return service.ShellCommand(role.Program.CommandOf(p.Rank))
 }
 

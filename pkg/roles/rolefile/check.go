@@ -29,14 +29,18 @@ func (r *roleReader) completePlacement() {
 	if len(r.place.With) > 0 && r.given["nodes"] == nil {
 		r.place.Nodes = roles.NodesAll
 	}
-	r.place.HasRanks = r.given["ranks-per-node"] != nil
+	r.place.HasRanks = r.given["ranks-per-node"] != nil || r.place.Ranks > 0
+	if r.place.HasRanks && r.given["ranks-per-node"] == nil {
+		r.place.RanksPerNode = roles.PerSlot
+	}
 	if r.place.HasRanks && r.given["nodes-per-instance"] == nil {
 		r.place.NodesPerInstance = roles.NodesAll
 	}
 	if r.given["gpus"] != nil {
 		return
 	}
-	perGPU := r.place.InstancesPerNode == roles.PerGPU || r.place.RanksPerNode == roles.PerGPU
+	perGPU := r.place.InstancesPerNode == roles.PerGPU || r.place.RanksPerNode == roles.PerGPU ||
+		r.place.RanksPerNode == roles.PerSlot
 	if r.place.ClaimsNodes() || perGPU {
 		r.place.GPUs = roles.GPUsDivided
 	}
@@ -58,13 +62,13 @@ func (r *roleReader) checkNodes() {
 	case shares && r.given["group"] != nil:
 		r.refuseKey("group", "with and group are both given: with places it on the nodes of another "+
 			"role, in whichever group these are; omit group")
-	case shares && (r.place.Nodes == roles.NodesRest || r.place.Nodes == roles.NodesHead):
-		r.refuseKey("nodes", "with and nodes: rest or head are both given: with takes nodes: all or "+
+	case shares && r.place.Nodes < 0 && r.place.Nodes != roles.NodesAll:
+		r.refuseKey("nodes", "with and nodes: rest, head or others are both given: with takes nodes: all or "+
 			"a number, the first of the other role's nodes")
 	case shares && len(r.place.With) == 0:
 		r.refuseKey("with", "with is empty: give a role or a list of roles, or omit it")
 	case !shares && r.given["nodes"] == nil:
-		r.refuseKey("nodes", "nodes is missing: give a number, rest, all or head, or place it with: another role")
+		r.refuseKey("nodes", "nodes is missing: give a number, rest, all, head or others, or place it with: another role")
 	case r.place.Nodes == roles.NodesHead && r.place.Group != 0:
 		r.refuseKey("group", "nodes: head and group: %d are both given: the head is the first node "+
 			"of the run; omit group", r.place.Group)
@@ -108,7 +112,8 @@ func (r *roleReader) checkProgram() {
 	isAlone := r.place.NodesPerInstance == 1 && r.place.RanksPerNode == 1
 	ends := r.def.Primary || r.def.Oneshot
 	switch {
-	case command == "" && framework == "" && r.given["command"] == nil && r.given["framework"] == nil:
+	case command == "" && framework == "" && r.given["command"] == nil && r.given["framework"] == nil &&
+		(r.given["step"] == nil || ends):
 		r.refuseKey("command", "command is missing: give the shell text that each process runs, or framework: %s",
 			joinOr(frameworks))
 	case command == "" && ends && r.given["command"] == nil:
@@ -129,6 +134,8 @@ func (r *roleReader) checkProgram() {
 	case framework != "" && len(r.def.Program.Ports) == 0:
 		r.refuseKey("ports", "ports is empty, and the head of a cluster needs a port: omit the key for "+
 			"%s: auto", DefaultPort)
+	case r.given["on-rank-failure"] != nil && !r.place.HasRanks:
+		r.refuseKey("on-rank-failure", "on-rank-failure is for roles with ranks: give ranks-per-node, or omit it")
 	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
 		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}
@@ -200,10 +207,11 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 		byName[r.def.Name] = r
 		names = append(names, r.def.Name)
 	}
-	for _, r := range readers {
-		r.completeAfter(readers)
-	}
 	defs := definitionsOf(readers)
+	for _, r := range readers {
+		r.completeAfter(defs)
+	}
+	defs = definitionsOf(readers)
 	for _, r := range readers {
 		r.checkNames("after", r.def.After, byName, names)
 		r.checkNames("with", r.place.With, byName, names)
@@ -216,13 +224,13 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 }
 
 // completeAfter sets the default of after: a primary starts after all roles that are not primary.
-func (r *roleReader) completeAfter(readers []*roleReader) {
+func (r *roleReader) completeAfter(all []roles.Definition) {
 	if !r.def.Primary || r.given["after"] != nil {
 		return
 	}
-	for _, other := range readers {
-		if !other.def.Primary && other.def.Name != "" {
-			r.def.After = append(r.def.After, other.def.Name)
+	for _, other := range all {
+		if !other.Primary && other.Name != "" {
+			r.def.After = append(r.def.After, other.Name)
 		}
 	}
 }

@@ -35,6 +35,12 @@ var stopSignals = []string{"TERM", "INT", "HUP", "QUIT", "USR1", "USR2", roles.S
 var (
 	wordAll    = namedNumber{"all", roles.NodesAll}
 	wordPerGPU = namedNumber{"gpu", roles.PerGPU}
+	nodesWords = []namedNumber{
+		{"rest", roles.NodesRest}, wordAll, {"head", roles.NodesHead}, {"others", roles.NodesOthers},
+	}
+	ranksWords  = []namedNumber{wordPerGPU, {"numa", roles.PerNUMA}, {"core", roles.PerCore}}
+	gpusWords   = []namedNumber{{"divided", roles.GPUsDivided}, {"shared", roles.GPUsShared}, {"all", roles.GPUsAll}}
+	quorumWords = []namedNumber{{"all", int(roles.QuorumAll)}, {"any", 1}}
 )
 
 // key is a key of a mapping, with what reads its value. what names the key in messages.
@@ -62,14 +68,17 @@ func (r *roleReader) keys() []key {
 	def, place, program, second := &r.def, r.place, &r.def.Program, r.duration(time.Second)
 	return []key{
 		into("name", &def.Name, r.name),
-		into("nodes", &place.Nodes, r.number(1, maxNodes,
-			namedNumber{"rest", roles.NodesRest}, wordAll, namedNumber{"head", roles.NodesHead})),
+		into("nodes", &place.Nodes, r.number(1, maxNodes, nodesWords...)),
 		into("group", &place.Group, r.number(0, maxGroup)),
 		into("with", &place.With, r.nameList),
 		into("per-node", &place.InstancesPerNode, r.number(1, maxPerNode, wordPerGPU)),
 		into("nodes-per-instance", &place.NodesPerInstance, r.number(1, maxNodes, wordAll)),
-		into("ranks-per-node", &place.RanksPerNode, r.number(1, maxPerNode, wordPerGPU)),
-		into("gpus", &place.GPUs, r.number(0, maxGPUs, namedNumber{"shared", roles.GPUsShared})),
+		into("ranks-per-node", &place.RanksPerNode, r.number(1, maxPerNode, ranksWords...)),
+		into("ranks", &place.Ranks, r.number(1, maxInstances)),
+		into("on-rank-failure", &place.RanksGoOn, func(what string, value *yaml.Node) bool {
+			return r.word("end", "continue")(what, value) == "continue"
+		}),
+		into("gpus", &place.GPUs, r.number(0, maxGPUs, gpusWords...)),
 		into("segment", &place.Segment, r.number(1, maxNodes)),
 		into("command", &program.Command, r.filledText),
 		into("follower-command", &program.FollowerCommand, r.filledText),
@@ -81,11 +90,14 @@ func (r *roleReader) keys() []key {
 			return r.word("leader", "all")(what, value) == "all"
 		}),
 		into("after", &def.After, r.nameList),
-		into("oneshot", &def.Oneshot, r.boolean),
+		{"oneshot", func(what string, value *yaml.Node) {
+			word := r.word("true", "false", "node")(what, value)
+			def.Oneshot, def.PreparesNode = word == "true" || word == "node", word == "node"
+		}},
 		into("timeout", &def.Timeout, second),
 		into("hang-timeout", &def.HangTimeout, second),
-		{"ready", r.probe("timeout", &def.Ready.Probe, &def.Ready.Timeout)},
-		{"alive", r.probe("after", &def.Alive.Probe, &def.Alive.After)},
+		{"ready", r.probe("", "timeout", &def.Ready.Probe, &def.Ready.Timeout)},
+		{"alive", r.probe("probe", "after", &def.Alive.Probe, &def.Alive.After)},
 		{"restarts", r.readRestarts},
 		{"require", r.readRequire},
 		into("primary", &def.Primary, r.boolean),
@@ -199,14 +211,15 @@ func (r *roleReader) readMapping(
 	return given
 }
 
-// probe returns what reads a probe, or a mapping of a probe and a duration.
-func (r *roleReader) probe(limitKey string, probe *string, limit *time.Duration) func(string, *yaml.Node) {
+// probe returns what reads a probe, or a mapping of a probe and a duration, of which one may be
+// required.
+func (r *roleReader) probe(required, limitKey string, probe *string, limit *time.Duration) func(string, *yaml.Node) {
 	return func(what string, value *yaml.Node) {
 		if value.Kind != yaml.MappingNode {
 			*probe = r.filledText(what, value)
 			return
 		}
-		r.readMapping(what, value, "probe", `for example {probe: "tcp:$BRINGUPD_PORT"}`,
+		r.readMapping(what, value, required, `for example {probe: "tcp:$BRINGUPD_PORT"}`,
 			into("probe", probe, r.filledText), into(limitKey, limit, r.duration(time.Second)))
 	}
 }
@@ -230,8 +243,7 @@ func (r *roleReader) readRestarts(what string, value *yaml.Node) {
 
 func (r *roleReader) readRequire(what string, value *yaml.Node) {
 	required := &r.def.Required
-	number := r.number(0, maxInstances,
-		namedNumber{"all", int(roles.QuorumAll)}, namedNumber{"any", 1})
+	number := r.number(0, maxInstances, quorumWords...)
 	quorum := func(what string, v *yaml.Node) roles.Quorum { return roles.Quorum(number(what, v)) }
 	if value.Kind != yaml.MappingNode {
 		required.Start = quorum(what, value)

@@ -98,6 +98,7 @@ roles:
   follower-command: follow
   primary: true
   hang-timeout: 20m
+- {name: pool-ranks, nodes: all, ranks: 9, on-rank-failure: continue, command: rank}
 `
 
 func TestParseEveryKey(t *testing.T) {
@@ -144,7 +145,10 @@ func TestParseEveryKey(t *testing.T) {
 		!p.HasRanks || p.NodesPerInstance != roles.NodesAll {
 		t.Errorf("got %+v", p)
 	}
-	if after := []string{"judge", "setup", "pool", "side"}; !cmp.Equal(trainer.After, after) {
+	if p := defs[5].Placement; p.Ranks != 9 || p.RanksPerNode != roles.PerSlot || !p.HasRanks || !p.RanksGoOn {
+		t.Errorf("got %+v", p)
+	}
+	if after := []string{"judge", "setup", "pool", "side", "pool-ranks"}; !cmp.Equal(trainer.After, after) {
 		t.Errorf("got after %v, want %v", trainer.After, after)
 	}
 	for _, name := range Keys() {
