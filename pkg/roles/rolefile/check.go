@@ -68,7 +68,8 @@ func (r *roleReader) checkNodes() {
 	case shares && len(r.place.With) == 0:
 		r.refuseKey("with", "with is empty: give a role or a list of roles, or omit it")
 	case !shares && r.given["nodes"] == nil:
-		r.refuseKey("nodes", "nodes is missing: give a number, rest, all, head or others, or place it with: another role")
+		r.refuseKey("nodes", "nodes is missing: give a number, rest, all, head or others, or place it "+
+			"with: another role")
 	case r.place.Nodes == roles.NodesHead && r.place.Group != 0:
 		r.refuseKey("group", "nodes: head and group: %d are both given: the head is the first node "+
 			"of the run; omit group", r.place.Group)
@@ -135,7 +136,8 @@ func (r *roleReader) checkProgram() {
 		r.refuseKey("ports", "ports is empty, and the head of a cluster needs a port: omit the key for "+
 			"%s: auto", DefaultPort)
 	case r.given["on-rank-failure"] != nil && !r.place.HasRanks:
-		r.refuseKey("on-rank-failure", "on-rank-failure is for roles with ranks: give ranks-per-node, or omit it")
+		r.refuseKey("on-rank-failure", "on-rank-failure is for roles with ranks: "+
+			"give ranks-per-node, or omit it")
 	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
 		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}

@@ -13,13 +13,15 @@ import (
 
 // drawnValues are values of the keys for drawn files; most are accepted. NAME stands for a role.
 var drawnValues = map[string][]string{
-	"nodes":              {"1", "1", "2", "3", "4", "rest", "all", "head"},
+	"nodes":              {"1", "1", "2", "3", "4", "rest", "all", "head", "others"},
 	"group":              {"0", "1", "1", "2"},
 	"with":               {"NAME", "[NAME, NAME]"},
 	"per-node":           {"1", "2", "3", "gpu", "gpu"},
 	"nodes-per-instance": {"1", "2", "all"},
-	"ranks-per-node":     {"1", "2", "gpu", "gpu"},
-	"gpus":               {"0", "0", "1", "2", "4", "shared"},
+	"ranks-per-node":     {"1", "2", "gpu", "gpu", "numa"},
+	"ranks":              {"7"},
+	"on-rank-failure":    {"end", "continue"},
+	"gpus":               {"0", "0", "1", "2", "4", "shared", "all", "divided"},
 	"segment":            {"1", "2", "4"},
 	"follower-command":   {"follow"},
 	"framework":          {"ray", "dask"},
@@ -29,10 +31,10 @@ var drawnValues = map[string][]string{
 		"{a: {count: 100}, b: auto}"},
 	"endpoints":    {"all", "leader"},
 	"after":        {"NAME", "[NAME, NAME]", "[]"},
-	"oneshot":      {"true", "false"},
+	"oneshot":      {"true", "false", "node"},
 	"timeout":      {"1m"},
 	"hang-timeout": {"1m"},
-	"ready":        {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}"},
+	"ready":        {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}", "{timeout: 1m}"},
 	"alive":        {"{probe: \"tcp:1\"}"},
 	"restarts":     {"1", "200", "{max: 5, backoff: 1s..2s}"},
 	"require":      {"all", "any", "0", "2", "{start: any, run: 0}"},
@@ -91,6 +93,7 @@ func TestDrawnFiles(t *testing.T) {
 			continue
 		}
 		parsed++
+		checkFormat(t, file)
 		for _, nodes := range allocations {
 			used, _ := file.Spares.Split(nodes)
 			var team []roles.NodeFacts

@@ -2,6 +2,7 @@ package rolefile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,11 @@ func FuzzParseFile(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	for _, word := range []string{
+		" c", "a\n b\n", "\n\ta", "\ta\n\n", "a: b # c", "null", "no", "'a\"", "-", "\x1b\u0085", "a\r\nb ",
+	} {
+		f.Add(fmt.Appendf(nil, "roles: [{name: a, nodes: 1, command: %q, env: {%q: %q}}]", word, word, word))
+	}
 	for _, text := range []string{
 		everyKey, "roles: &a [*a]", "roles: [&a {<<: *a, name: a}]",
 		"roles:\n- &a {name: a, nodes: 1, command: c, env: &e {<<: *e}}\n- {<<: [*a, *a], name: b}",
@@ -74,6 +80,7 @@ func FuzzParseFile(f *testing.F) {
 		for _, def := range file.Roles {
 			checkDefinition(t, def)
 		}
+		checkFormat(t, file)
 		for _, levels := range [][][]string{roles.StartLevels(file.Roles), roles.EndLevels(file.Roles)} {
 			if names := slices.Concat(levels...); len(names) != len(file.Roles) {
 				t.Errorf("%d roles are in the levels %v", len(file.Roles), levels)
@@ -122,7 +129,7 @@ func checkDefinition(t *testing.T, def roles.Definition) {
 	place := def.Placement
 	switch {
 	case !isName(def.Name) || def.Line < 1 || def.Program.Command == "" &&
-		def.Program.Framework == "" || len(def.Program.Ports) == 0,
+		def.Program.Framework == "" && def.Program.Step == "",
 		place.Nodes == 0 || place.InstancesPerNode == 0 || place.NodesPerInstance == 0 || place.RanksPerNode == 0,
 		def.Restarts.Window <= 0 || def.Restarts.MinBackoff <= 0 ||
 			def.Restarts.MaxBackoff < def.Restarts.MinBackoff || def.Restarts.Max < 0,

@@ -58,7 +58,14 @@ func summarize(plan *roles.Plan) string {
 func TestTopologies(t *testing.T) {
 	checkAnswers(t, "testdata/topologies.txt", func(question string) string {
 		file, nodes, _ := strings.Cut(question, "\n")
-		plan := planFile(t, filepath.Join("testdata", "topologies", file), parseNodes(nodes))
+		path := filepath.Join("testdata", "topologies", file)
+		plan := planFile(t, path, parseNodes(nodes))
+		text, _ := os.ReadFile(path) // planFile has read it
+		parsed, err := parseFile(text)
+		if err != nil {
+			t.Error(err)
+		}
+		checkFormat(t, parsed)
 		checkPlan(t, plan)
 		return summarize(plan)
 	})
