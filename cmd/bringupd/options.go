@@ -27,6 +27,7 @@ type options struct {
 	checks     check.Config
 	onFailure  string
 	dryRun     bool
+	printRoles bool
 	logFormat  string
 }
 
@@ -116,6 +117,9 @@ func (o *options) commonSettings() config.List {
 			"maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
 		config.NewSwitch("dry-run", &o.dryRun,
 			"print the configuration, and do nothing").WithoutFile(),
+		config.NewSwitch("roles", &o.printRoles,
+			"with --dry-run, print the roles for which the flags stand, as a file for "+
+				"--config").WithoutFile().WithoutVariable(),
 		config.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 
@@ -25,6 +26,23 @@ func (inv *invocation) printConfig(all config.List, cfg deps.Config, role roles.
 			config.EscapeLineEnds(id.Host), id.Launcher, role)
 	}
 	if _, err := inv.streams.Out.Write(b.Bytes()); err != nil {
+		return err
+	}
+	return launch
+}
+
+// printRoles prints the roles of a job as a file for --config, with the commands as they were given.
+// A mistake of the launch determines the exit code.
+func (inv *invocation) printRoles(cfg deps.Config, launch error) error {
+	file, err := cfg.RoleFile()
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	text, err := file.Format()
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	if _, err := io.WriteString(inv.streams.Out, text); err != nil {
 		return err
 	}
 	return launch

@@ -119,6 +119,8 @@ func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDi
 // the checks, besides those of a node.
 func (o *options) validateSettings(all config.List, checks ...string) error {
 	switch {
+	case o.printRoles && !o.dryRun:
+		return usageErrorf("cannot use --roles without --dry-run: a run prints no file; give both")
 	case o.requestedRole == roles.RoleSandbox && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":

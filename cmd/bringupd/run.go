@@ -106,6 +106,8 @@ func (inv *invocation) planOrRun(
 			inv.exitCode = exitCodeOf(err)
 		}
 		return nil
+	case o.printRoles && !config.IsUsageError(err):
+		return inv.printRoles(cfg, err)
 	case o.dryRun && !config.IsUsageError(err):
 		return inv.printConfig(all, cfg, role, err)
 	case err != nil:

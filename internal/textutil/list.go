@@ -95,6 +95,14 @@ func QuoteShellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
+// QuotePOSIXWord quotes a word for any POSIX shell, unchanged and not for a terminal.
+func QuotePOSIXWord(word string) string {
+	if QuoteShellWord(word) == word {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // quoteANSI quotes a word as $'…', without anything that a terminal would execute.
 func quoteANSI(word string) string {
 	var b strings.Builder

@@ -173,6 +173,7 @@ type Traits struct {
 	// MinTasks is the number of processes and threads that its services need on a node; 0 means a few.
 	MinTasks uint64
 
+	HeadPort       int    // port of the head's service; 0: a free one
 	FreePortAdvice string // how it picks a free port, after "give another port; "
 	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs
 	// AdviseDriver returns what to do about a failed driver with these last lines, or an empty string.

@@ -37,10 +37,13 @@ func (r SandboxQuorum) String() string {
 	return strconv.Itoa(int(r.Quorum))
 }
 
+// IsOfHead reports whether the sandbox of the head is required, and no other.
+func (r SandboxQuorum) IsOfHead() bool { return r.word == "head" }
+
 // IsMet reports whether the sandboxes of these nodes, which must be sorted, are enough for a job of
 // size nodes.
 func (r SandboxQuorum) IsMet(ready []int, size int) bool {
-	return len(ready) >= r.Of(size) && (r.word != "head" || ready[0] == 0)
+	return len(ready) >= r.Of(size) && (!r.IsOfHead() || ready[0] == 0)
 }
 
 // ExceedsSize reports whether a job of size nodes has too few nodes for the required number.
@@ -49,7 +52,7 @@ func (r SandboxQuorum) ExceedsSize(size int) bool { return r.Of(size) > size }
 // IsUnreachable reports whether the requirement can no longer be met, if the sandboxes of these
 // nodes, which must be sorted, are lost.
 func (r SandboxQuorum) IsUnreachable(lost []int, size int) bool {
-	if r.word == "head" {
+	if r.IsOfHead() {
 		return len(lost) > 0 && lost[0] == 0
 	}
 	return r.Lacks(len(lost), size)

@@ -46,8 +46,8 @@ func New() *Cluster { return new(Cluster) }
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
-		ParseVersion:   framework.FindVersionAfter("dask, version "),
-		FreePortAdvice: "--framework-port=0 picks a free port",
+		ParseVersion: framework.FindVersionAfter("dask, version "),
+		HeadPort:     d.Port, FreePortAdvice: "--framework-port=0 picks a free port",
 	}
 }
 

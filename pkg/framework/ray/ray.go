@@ -49,7 +49,7 @@ func (r Cluster) Traits() framework.Traits {
 		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
 		ParseVersion:     framework.FindVersionAfter("ray, version "),
 		ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
-		FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
+		HeadPort: r.Port, FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
 	}
 }

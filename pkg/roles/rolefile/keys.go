@@ -134,6 +134,9 @@ func (l *errorList) readKeys(what string, fields []field, keys ...key) map[strin
 	return given
 }
 
+// NewDefinition returns a role with the defaults that do not depend on its other keys.
+func NewDefinition() roles.Definition { return newReader(&errorList{}, "").def }
+
 // newReader returns a reader of a role with the defaults that do not depend on its other keys.
 func newReader(l *errorList, owner string) *roleReader {
 	r := &roleReader{errorList: l, owner: owner, def: roles.Definition{

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+)
+
+// RoleFile returns the roles and the spare nodes of the job: those of its file, or those for which
+// its flags are short forms: setup, head and worker or cluster, sandbox, and ranks or driver. Its
+// error names a flag that no key can express.
+func (c *Config) RoleFile() (rolefile.File, error) {
+	if c.Roles.AreGiven() {
+		return rolefile.File{Roles: c.Roles.Definitions, Spares: c.Roles.Spares}, nil
+	}
+	if c.IsSandboxDaemon() {
+		return rolefile.File{Roles: c.sandboxRoles()}, nil
+	}
+	var file rolefile.File
+	if team := c.Team.ForSize(c.Identity.Size); c.HasSpares() {
+		if team.Min < team.Max {
+			return file, fmt.Errorf("cannot express --nnodes=%s as roles: the key spares has one number of nodes; "+
+				"give --nnodes=%d or --nnodes=%d", c.Team, team.Min, team.Max)
+		}
+		file.Spares = roles.Spares{0: c.Identity.Size - team.Min}
+	}
+	if c.Setup != "" {
+		setup := c.newRole("setup", roles.NodesAll, c.Setup, nil)
+		setup.Oneshot, setup.PreparesNode, setup.Timeout = true, true, c.Times.Start
+		setup.Ready.Timeout = roles.DefaultReadyTimeout
+		file.Roles = append(file.Roles, setup)
+	}
+	file.Roles = append(file.Roles, c.serviceRoles()...)
+	file.Roles = append(file.Roles, c.sandboxRoles()...)
+	if len(c.Driver) > 0 {
+		file.Roles = append(file.Roles, c.primaryRole(file.Roles))
+	}
+	return file, nil
+}
+
+// newRole returns a role of services, with a process on each node that is not bound to GPUs.
+func (c *Config) newRole(name string, nodes int, command string, ready *health.Probe) roles.Definition {
+	def := rolefile.NewDefinition()
+	def.Name, def.Program.Command, def.Program.Ports = name, command, nil
+	def.Placement.Nodes, def.Placement.GPUs = nodes, roles.GPUsAll
+	def.Ready.Timeout, def.Stop.Grace = c.Times.Start, c.Times.StopGrace
+	if ready != nil {
+		def.Ready.Probe = ready.String()
+	}
+	return def
+}
+
+// serviceRoles returns the roles of the framework.
+func (c *Config) serviceRoles() (all []roles.Definition) {
+	own, isNone := c.Framework.(framework.None)
+	if !isNone {
+		cluster := c.newRole("cluster", roles.NodesAll, "", nil)
+		cluster.Placement.NodesPerInstance, cluster.Program.Framework = roles.NodesAll, c.Framework.Name()
+		port := framework.TraitsOf(c.Framework).HeadPort
+		cluster.Program.Ports = []roles.PortRequest{{Name: rolefile.DefaultPort, Number: port, Count: 1}}
+		return []roles.Definition{cluster}
+	}
+	if own.HeadCommand != "" {
+		all = append(all, c.newRole("head", roles.NodesHead, own.HeadCommand, own.HeadReady))
+	}
+	nodes := roles.NodesAll
+	if own.DedicatedHead {
+		nodes = roles.NodesOthers
+	}
+	if own.WorkerCommand != "" && c.hasNodes(nodes) {
+		worker := c.newRole("worker", nodes, own.WorkerCommand, own.WorkerReady)
+		if own.HeadCommand != "" {
+			worker.After = []string{"head"}
+		}
+		all = append(all, worker)
+	}
+	return all
+}
+
+// hasNodes reports whether the job has nodes of this kind: with one node there are no others.
+func (c *Config) hasNodes(kind int) bool { return kind != roles.NodesOthers || c.Identity.Size != 1 }
+
+// sandboxRoles returns the roles of the sandboxes.
+func (c *Config) sandboxRoles() (all []roles.Definition) {
+	if !c.Sandbox.IsRequested() {
+		return nil
+	}
+	add := func(name string, nodes int, quorum roles.Quorum) {
+		sandbox := c.newRole(name, nodes, c.Sandbox.Command, c.Sandbox.Ready)
+		sandbox.Required = roles.Requirement{Start: quorum, Run: quorum}
+		if c.Sandbox.Step || c.IsSandboxDaemon() {
+			sandbox.Program.Step = roles.SandboxStep
+		}
+		if c.hasNodes(nodes) {
+			all = append(all, sandbox)
+		}
+	}
+	if !c.Sandbox.Require.IsOfHead() {
+		add("sandbox", roles.NodesAll, c.Sandbox.Require.Quorum)
+		return all
+	}
+	add("sandbox", roles.NodesHead, roles.QuorumAll)
+	add("sandbox-others", roles.NodesOthers, 0)
+	return all
+}
+
+// primaryRole returns the role of the driver, or of the ranks that it is run as, after all others.
+func (c *Config) primaryRole(others []roles.Definition) roles.Definition {
+	words := []string{"exec"}
+	for _, word := range c.Driver {
+		words = append(words, textutil.QuotePOSIXWord(word))
+	}
+	def := c.newRole("driver", roles.NodesHead, strings.Join(words, " "), nil)
+	def.Primary, def.Stop.Grace, def.Ready.Timeout = true, c.Times.DriverGrace, roles.DefaultReadyTimeout
+	for _, other := range others {
+		def.After = append(def.After, other.Name)
+	}
+	if c.World.IsRequested() {
+		c.World.expressRanks(&def)
+	}
+	return def
+}
+
+// expressRanks makes a role that of the ranks of the world.
+func (w RankOptions) expressRanks(def *roles.Definition) {
+	p := &def.Placement
+	def.Name, p.Nodes, p.NodesPerInstance = "ranks", roles.NodesAll, roles.NodesAll
+	p.HasRanks, p.Ranks, p.RanksGoOn, def.HangTimeout = true, w.Total, w.GoOn, w.Hang
+	if w.Bind.GPU {
+		p.GPUs = roles.GPUsDivided
+	}
+	words := map[string]int{
+		"": roles.PerSlot, ranks.PerGPU: roles.PerGPU, ranks.PerNUMA: roles.PerNUMA, ranks.PerCore: roles.PerCore,
+	}
+	p.RanksPerNode = words[w.PerNode]
+	if count, isNumber := w.FixedPerNode(); isNumber {
+		p.RanksPerNode = count
+	}
+	def.Program.Env = make(map[string]string)
+	for _, variable := range w.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		def.Program.Env[name] = value
+	}
+}

@@ -1,0 +1,113 @@
+package config_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
+)
+
+// TestRoleFileIsReadAgain verifies that the file of roles that flags stand for has exactly these
+// roles and spares. The commands of package main compare the files themselves.
+func TestRoleFileIsReadAgain(t *testing.T) {
+	probe, err := health.ParseProbe("tcp:7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := framework.None{HeadCommand: "head", HeadReady: &probe, WorkerCommand: "a\n\tb", WorkerReady: &probe}
+	world := func(request ranks.LayoutRequest) config.RankOptions {
+		return config.RankOptions{LayoutRequest: request, Env: []string{"A=1", "A=2", "B="}, Hang: time.Minute}
+	}
+	for name, change := range map[string]func(*config.Config){
+		"nothing": func(*config.Config) {},
+		"a setup command, services and a driver": func(c *config.Config) {
+			c.Setup, c.Framework = "setup", services
+			c.Driver = []string{"drive", "it's", "", "a\nb", "--x=$Y", "é\x1b"}
+		},
+		"other times": func(c *config.Config) {
+			c.Setup, c.Framework, c.Driver = "setup", services, []string{"drive"}
+			c.Times.Start, c.Times.DriverGrace = time.Hour, 0
+		},
+		"a dedicated head": func(c *config.Config) { services.DedicatedHead = true; c.Framework = services },
+		"a cluster":        func(c *config.Config) { c.Framework = ray.New().BuildFramework(framework.Options{}) },
+		"sandboxes":        func(c *config.Config) { c.Sandbox = config.Sandbox{Command: "box", Ready: &probe} },
+		"sandboxes of a step": func(c *config.Config) {
+			c.Sandbox.Step, c.Driver = true, []string{"drive"}
+			c.Sandbox.Require, _ = membership.ParseSandboxQuorum("head")
+		},
+		"the step of sandboxes": func(c *config.Config) {
+			c.Sandbox.Command, c.Roles.Step, c.Setup = "box", roles.SandboxStep, "no role of this step"
+		},
+		"ranks per node": func(c *config.Config) {
+			c.Driver, c.World, c.Framework = []string{"rank"}, world(ranks.LayoutRequest{PerNode: "3"}), services
+		},
+		"ranks per GPU that are bound": func(c *config.Config) {
+			c.Driver, c.World = []string{"rank"}, world(ranks.LayoutRequest{PerNode: "gpu", Total: 5})
+			c.World.Bind = affinity.AllKinds()
+		},
+		"ranks per core": func(c *config.Config) {
+			c.Driver, c.World = []string{"rank"}, world(ranks.LayoutRequest{PerNode: "core"})
+			c.World.GoOn, c.Team = true, membership.NodeRange{Min: 3, Max: 3}
+		},
+		"a number of ranks": func(c *config.Config) {
+			c.Driver, c.World = []string{"rank"}, world(ranks.LayoutRequest{Total: 5})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Config{LogDir: "/logs", Times: config.DefaultTimeouts(), Framework: framework.None{}}
+			cfg.Identity = launcher.Identity{Size: 4, Launcher: launcher.LauncherSlurm}
+			cfg.Sandbox.Require, _ = membership.ParseSandboxQuorum("all")
+			change(&cfg)
+			if err := cfg.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			want, err := cfg.RoleFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := want.Format()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got config.RoleSet
+			readRoles(t, text, &got)
+			same := []cmp.Option{cmpopts.IgnoreFields(roles.Definition{}, "Line"), cmpopts.EquateEmpty()}
+			diff := cmp.Diff(want.Roles, got.Definitions, same...)
+			if diff += cmp.Diff(want.Spares, got.Spares, same...); diff != "" {
+				t.Errorf("%s\nfrom:\n%s", diff, text)
+			}
+			cfg.Roles = got
+			if again, err := cfg.RoleFile(); err != nil || !cmp.Equal(again.Roles, got.Definitions) {
+				t.Errorf("the roles of the file are not those of the job: %v", err)
+			}
+		})
+	}
+}
+
+// readRoles reads the roles and the spares in the text of a file.
+func readRoles(t *testing.T, text string, to *config.RoleSet) {
+	t.Helper()
+	var top map[string]yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &top); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	for _, block := range to.Blocks() {
+		if value, isGiven := top[block.Key]; isGiven {
+			if err := block.Read("job.yaml", &value); err != nil {
+				t.Fatalf("%v in:\n%s", err, text)
+			}
+		}
+	}
+}
