@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/headwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -49,14 +50,12 @@ func (p *headLinkHandler) HeadHeartbeat(poll bool) {
 }
 
 // HeadGone handles the end of the peer link to the head. The head may have published the end of the
-// run, so the node polls for that. If there is no such record, and the kernel of the head's host has
-// closed the connection, the head has died, unless it connects again. A reset is less certain,
-// because a device in the network may reset a connection and refuse the next one: then the head is
-// declared lost only if its heartbeat files have stopped, too.
+// run, so the node polls for that.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 	p.Links.SetDisconnected(0, how)
-	if how == peerlink.Goodbye && p.EndKnownCtx.Err() != nil {
-		// the end of the run is known, so this node need not wait for the head
+	s := headwatch.Situation{Event: headwatch.LinkEnded, EndKnown: p.EndKnownCtx.Err() != nil,
+		Link: health.PeerState{Known: true, CloseReason: how}}
+	if headwatch.Next(s) == headwatch.StopWaiting {
 		p.CancelHeadWait(errHeadLeft)
 		return
 	}
@@ -64,11 +63,8 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 		eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
-	quiet := time.Duration(0)
-	if how == peerlink.Broken {
-		quiet = p.Timing.SilenceTimeout / 2
-	}
-	p.Background(p.awaitHeadLoss(quiet, p.headLoss(0).Failure()))
+	f := p.headLoss(0).Failure()
+	p.Background(func(ctx context.Context) { p.confirmHeadLoss(ctx, s.Link, f) })
 }
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
@@ -88,70 +84,31 @@ func (w *worker) followControl(ctx context.Context) {
 	ends := false
 	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		w.Events.LogControl(l, w.id.Size)
-		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
-		ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
-		if !lost {
-			return false
+		silent := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
+		ends = ends || w.checkPublishedEnd(ctx, l, silent)
+		if silent {
+			s := headwatch.Situation{Event: headwatch.HeadSilent, EndKnown: ends}
+			w.endByHeadLoss(ctx, s, w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
 		}
-		if ends {
-			w.CancelHeadWait(w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
-			return true
-		}
-		w.recordHeadLoss(ctx, w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
-		return false
+		return silent && ends
 	})
 }
 
-// endSource is who has published the end of the run, as far as a worker must believe it.
-type endSource int
-
-const (
-	noEnd        endSource = iota
-	orderlyEnd             // by the head
-	abortByHead            // its record has precedence
-	abortByPeer            // the head is lost, or may be
-	abortOfParts           // by a peer, and counts only if its record says that the head is lost
-)
-
-// chooseEnd returns which end a worker must take from a listing: whether it has the head's orderly
-// end, and the nodes that have published abort records. heard states that the head is alive, and parted
-// that this node's peer link to it has ended.
-//
-// The head's records have precedence over abort records of peers. A peer with an unresponsive mount
-// may have published an abort after the orderly end, or while the head, which knows more, is about
-// to end the run differently. So as long as the head is alive, it is the head that handles an abort
-// of a peer. There is one exception: if this node's peer link has ended, and the peer's record says
-// that the head is lost, two nodes agree on that.
-func chooseEnd(isOrderly bool, aborts []int, heard, parted bool) endSource {
-	switch {
-	case len(aborts) > 0 && aborts[0] == 0:
-		return abortByHead
-	case isOrderly:
-		return orderlyEnd
-	case len(aborts) == 0:
-		return noEnd
-	case !heard:
-		return abortByPeer
-	case parted:
-		return abortOfParts
-	}
-	return noEnd
-}
-
 // checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
-// heard states that the head is alive.
-func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard bool) bool {
-	aborts := l.NodesWithAbort()
-	_, parted := w.linkCloseReason()
-	source := chooseEnd(l.HasName(signal.NameOrderlyEnd), aborts, heard, parted)
-	switch source {
-	case noEnd:
-		return false
-	case orderlyEnd:
+// silent states that the head has given no sign of life for the silence timeout.
+func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent bool) bool {
+	s := headwatch.Situation{Event: headwatch.Listed, Link: w.Links.Peer(0, time.Now()),
+		HeadLost: silent || w.deciding.Load(),
+		Orderly:  l.HasName(signal.NameOrderlyEnd), Aborts: l.NodesWithAbort()}
+	decided := headwatch.Next(s)
+	switch decided {
+	case headwatch.TakeOrderlyEnd:
 		return w.handleDrain(ctx)
+	case headwatch.Wait:
+		return false
 	}
 	var rec record.Abort
-	err := w.readControl(ctx, signal.AbortName(aborts[0], w.id.Size), &rec)
+	err := w.readControl(ctx, signal.AbortName(s.Aborts[0], w.id.Size), &rec)
 	if signal.IsStalled(err) {
 		return false // the next call reads it, when this node's mount answers
 	}
@@ -159,11 +116,11 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 		rec = record.Abort{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
 		rec.Cause = health.AsFailure(err).Failure
 	}
-	if source == abortOfParts && !slices.Contains(rec.Cause.LostNodes, 0) {
+	if decided == headwatch.TakeHeadLoss && !slices.Contains(rec.Cause.LostNodes, 0) {
 		return false
 	}
 	end := lifecycle.OutcomeOfAbort(rec)
-	end.ByHead = source == abortByHead
+	end.ByHead = decided == headwatch.TakeHeadAbort
 	w.finishWith(end)
 	return true
 }
@@ -196,29 +153,26 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 	return true
 }
 
-// isHeadUnreachable reports whether the head is known to be gone before its silence has lasted for
-// the peer timeout.
-func (w *worker) isHeadUnreachable() bool {
-	how, parted := w.linkCloseReason()
-	return w.headGone.Load() || parted && how != peerlink.Broken
-}
-
-// linkCloseReason reports whether this node had a peer link that has ended, and returns how it
-// ended.
-func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
-	known := w.Links.Peer(0, time.Now())
-	return known.CloseReason, known.Known && !known.Connected
-}
-
-// recordHeadLoss ends this node by failure f, the loss of the head. A write must first prove that
-// this node's own mount works, unless it is cut off.
-func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
-	if f.Kind != health.CutOff {
+// endByHeadLoss carries out what follows from f, the loss of the head, in a situation.
+func (w *worker) endByHeadLoss(ctx context.Context, s headwatch.Situation, f *health.Failure) {
+	s.Kind = f.Kind
+	switch headwatch.Next(s) {
+	case headwatch.Wait:
+		return
+	case headwatch.StopWaiting:
+		w.CancelHeadWait(f)
+		return
+	case headwatch.DeclareUnverified:
+		f.LostNodes = []int{0}
+		w.CancelRun(f)
+		return
+	case headwatch.DeclareLost:
 		if err := w.WriteHeartbeat(ctx, signal.NodesDir); err != nil {
 			w.CancelRun(health.AsFailure(err))
 			return
 		}
 		f.LostNodes = []int{0}
+	case headwatch.DeclareCutOff: // f names this node as the lost one
 	}
 	if w.RunCtx.Err() != nil {
 		w.CancelHeadWait(f)
@@ -249,41 +203,34 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 	return loss.Failure()
 }
 
-// awaitHeadLoss returns a task that declares the head lost, as failure f, unless the end of the
-// run is published. It waits for two polls, because the first may have started before, and until
-// no heartbeat has arrived for quiet. If quiet is 0, the head's host has closed the connection: no
-// poll is needed if the file system is unresponsive and the job tolerates that.
-func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
-	return func(ctx context.Context) {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
-		defer cancel()
-		looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
-		defer stop()
-		before := w.ControlWatch.LastListing()
-		beat, since := before.Heartbeats()[0], time.Now()
-		_, err := w.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
-			if newest := l.Heartbeats()[0]; newest > beat {
-				beat, since = newest, l.PolledAt
-			}
-			if head := w.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
-				since = head.LastCounted // it is connected again, and sends heartbeats
-			}
-			return l.Polls > before.Polls+1 && l.PolledAt.Sub(since) >= quiet
-		})
-		// blind: the file system is unresponsive, and the peer link alone decides.
-		blind := quiet == 0 && w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage() &&
-			errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
-		switch {
-		case err != nil && !blind:
-		case w.EndKnownCtx.Err() != nil:
-			w.CancelHeadWait(f)
-		case blind:
-			f.LostNodes = []int{0}
-			w.CancelRun(f)
-		default:
-			w.recordHeadLoss(ctx, f)
-		}
+// confirmHeadLoss finds out by further polls whether the head is lost, as failure f, since the peer
+// link has ended. A reset is less certain than a close, because a device in the network may reset a
+// connection and refuse the next one: then the head's heartbeats must have stopped, too.
+func (w *worker) confirmHeadLoss(ctx context.Context, link health.PeerState, f *health.Failure) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
+	defer cancel()
+	looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
+	defer stop()
+	s := headwatch.Situation{Event: headwatch.LossSuspected, Link: link}
+	before, quiet := w.ControlWatch.LastListing(), time.Duration(0)
+	if link.IsBroken() {
+		quiet = w.Timing.SilenceTimeout / 2
 	}
+	beat, since := before.Heartbeats()[0], time.Now()
+	_, _ = w.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
+		if newest := l.Heartbeats()[0]; newest > beat {
+			beat, since = newest, l.PolledAt
+		}
+		if head := w.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
+			since = head.LastCounted // it is connected again, and sends heartbeats
+		}
+		s.Polls, s.Quiet = l.Polls-before.Polls, l.PolledAt.Sub(since) >= quiet
+		return headwatch.Next(s) != headwatch.Wait
+	})
+	s.ShareSilent = errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
+	s.OutlastsShare = w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage()
+	s.EndKnown = w.EndKnownCtx.Err() != nil
+	w.endByHeadLoss(ctx, s, f)
 }
 
 // negotiateOutcome returns the outcome by which this node ends. It publishes a failure of this
@@ -336,15 +283,13 @@ func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 // awaitHeadOutcome waits for the outcome that the head publishes for failure f of this node. It
 // returns nil if the head is lost, the file system is unresponsive, or the time is over.
 func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
-	kind := f.Kind
-	if health.IsPeerLoss(kind) || kind == health.ShareUnusable {
+	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: f.Kind,
+		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+	if headwatch.Next(s) != headwatch.AwaitHead {
 		return nil
 	}
-	if w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
-		return nil
-	}
-	within, limit := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.Timing.SilenceTimeout/2
-	if health.IsRequestedEnd(kind) {
+	within, limit := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(f.Kind), w.Timing.SilenceTimeout/2
+	if health.IsRequestedEnd(f.Kind) {
 		// The run was asked to end. While the driver saves its work, it needs the services on this node,
 		// so wait for its grace period, and tolerate an unresponsive file system for up to the peer
 		// timeout.
@@ -374,8 +319,10 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, limit time.Duration) *li
 // result, which only one node can. It returns nil, or the outcome of the node that was first. A
 // node with an unresponsive mount writes nothing: its result would appear too late.
 func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
-	w.headGone.Store(true)
-	if end.Cause.Kind == health.ShareUnusable || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+	w.deciding.Store(true)
+	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: end.Cause.Kind, HeadLost: true,
+		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+	if headwatch.Next(s) != headwatch.PublishResult {
 		return nil
 	}
 	result := w.buildResult(end)
@@ -458,12 +405,12 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 }
 
 // awaitRunClosed waits, after a failure, until the head has written the result and ended the
-// driver, and reports whether it has: Slurm kills the step when a task exits with an error. It
-// does not wait for a lost head, nor on an unresponsive file system unless the driver may be
-// saving its work.
+// driver, and reports whether it has: Slurm kills the step when a task exits with an error.
 func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
-	headLost := end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
-	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+	s := headwatch.Situation{Event: headwatch.LeavingRun, Requested: end.Requested,
+		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+	s.HeadLost = end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
+	if headwatch.Next(s) == headwatch.StopWaiting {
 		return false
 	}
 	limit := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()

@@ -23,7 +23,7 @@ type worker struct {
 	*node
 	link     *headLink   // to the head; nil if there is none
 	headHost string      // the head's own name of its host
-	headGone atomic.Bool // set when this node decides the outcome because the head publishes none
+	deciding atomic.Bool // this node decides the outcome, because the head publishes none
 }
 
 const (
