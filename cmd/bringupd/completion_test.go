@@ -44,9 +44,9 @@ func TestBashCompletes(t *testing.T) {
 	for line, want := range map[string]string{
 		"bringupd sta":                     "status",
 		"bringupd gpu-":                    "",
-		"bringupd --ro":                    "--role=",
-		"bringupd run --ro":                "--role=",
-		"bringupd local --ro":              "",
+		"bringupd --ro":                    "--roles --role=",
+		"bringupd run --ro":                "--roles --role=",
+		"bringupd local --ro":              "--roles",
 		"bringupd check --js":              "--json",
 		"bringupd --launched":              "",
 		"bringupd --role=":                 "auto sandbox",

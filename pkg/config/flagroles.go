@@ -44,6 +44,17 @@ func (c *Config) RoleFile() (rolefile.File, error) {
 	return file, nil
 }
 
+// RunRoles returns the roles that the daemons run as such: those of the file, or the driver. Services,
+// sandboxes and ranks of flags have their own mechanisms.
+func (c *Config) RunRoles() []roles.Definition {
+	if c.Roles.AreGiven() || len(c.Driver) == 0 || c.World.IsRequested() {
+		return c.Roles.Definitions
+	}
+	driver := c.primaryRole(nil)
+	driver.BuiltIn = true
+	return []roles.Definition{driver}
+}
+
 // newRole returns a role of services, with a process on each node that is not bound to GPUs.
 func (c *Config) newRole(name string, nodes int, command string, ready *health.Probe) roles.Definition {
 	def := rolefile.NewDefinition()

@@ -108,20 +108,6 @@ func (s RoleSet) NodeRange(given membership.NodeRange, size int) membership.Node
 	return membership.NodeRange{Min: max(1, needed), Max: size}
 }
 
-// EndGrace returns how long the roles may take to end in their order, or 0 without roles.
-func (s RoleSet) EndGrace() (sum time.Duration) {
-	for _, level := range roles.EndLevels(s.Definitions) {
-		var longest time.Duration
-		for _, d := range s.Definitions {
-			if slices.Contains(level, d.Name) {
-				longest = max(longest, d.Stop.Grace)
-			}
-		}
-		sum += longest
-	}
-	return sum
-}
-
 // LongestGrace returns the longest grace period of a role, or 0 without roles.
 func (s RoleSet) LongestGrace() (longest time.Duration) {
 	for _, d := range s.Definitions {

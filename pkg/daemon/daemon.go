@@ -67,7 +67,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	if cfg.Network == nil {
 		cfg.Network = peerlink.TCP{}
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
+	n := &node{cfg: cfg, id: cfg.Identity, defs: cfg.RunRoles(), Lifetime: lifecycle.NewLifetime(ctx)}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(),
 		Meter: cfg.Access.Meter, NodeIndex: n.id.NodeIndex, PeerTimeout: cfg.Times.Peer,

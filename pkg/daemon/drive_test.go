@@ -30,7 +30,12 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			h := aHead(t, tc.driver)
-			err := h.runDriver(endsWithDriver{context.Background()})
+			driver, err := h.children.Start(t.Context(), h.DriverSpec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-driver.Ended()
+			err = h.driverEnd(endsWithDriver{context.Background()}, driver)
 			if tc.orderly != lifecycle.IsOrderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
 				t.Errorf("the run ends by %v", err)
 			}

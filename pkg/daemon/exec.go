@@ -157,9 +157,9 @@ func (h *head) addRemoteEnv(env []string) []string {
 	}, env))
 }
 
-// watchDriver logs a warning if the driver of several nodes is an MPI program that runs alone, until
-// ctx ends.
-func (h *head) watchDriver(ctx context.Context, pid int) {
+// DriverStarted implements [instances.DriverHost]: it logs a warning if the driver of several nodes is
+// an MPI program that runs alone, until ctx ends.
+func (h *head) DriverStarted(ctx context.Context, pid int) {
 	nodes := h.membership.Count()
 	if nodes < 2 || h.cfg.Framework.Name() != (framework.None{}).Name() {
 		return

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -37,7 +36,6 @@ type head struct {
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.
 type runningParts struct {
 	cluster framework.Cluster // the framework's, once its service has been described
-	driver  process.Handle    // nil before it runs
 	world   *world.Head       // nil if there are no ranks
 	roles   *instances.Head   // nil if there are no roles, or their plan does not hold yet
 	// earlyChoice is the plan of the roles with which the run has begun; nil: it has begun without.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -27,12 +27,14 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
 	h.Events.EnterPhase(record.PhaseEnd)
 	h.finishWith(end)
-	if end.Requested && h.running.world == nil {
-		end = h.stopDriver(end)
-	}
+	h.logDriverGrace(end)
 	if h.running.roles != nil && end.Requested { // the code of the primary roles becomes that of the job
 		h.running.roles.StopInOrder(h.DriverGraceCtx, false)
-		end = h.outcomeAfterStop(end, h.running.roles.StoppedCode(h.DriverGraceCtx))
+		code := h.running.roles.StoppedCode(h.DriverGraceCtx)
+		if driver := h.children.FindChild(service.DriverName); driver != nil && service.HasEnded(driver) {
+			code = driver.Exit().ShellStatus()
+		}
+		end = h.outcomeAfterStop(end, code)
 	}
 	h.publishEnd(end)
 	if h.running.roles != nil && end.Orderly && !end.Requested {
@@ -62,7 +64,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		if awaitFirst {
 			h.awaitNodesDone(end)
 		}
-		_ = h.stopDriver(end)
 		h.running.sandboxStart.Wait()
 		left = h.stopChildren(end)
 		close(torn)
@@ -152,27 +153,12 @@ func (n *node) publishAbort(end *lifecycle.Outcome) error {
 	return err
 }
 
-// stopDriver ends the driver, which has its grace period, and returns end, with the driver's exit
-// code if the stop was requested. Output of a driver that has ended is read first.
-func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
-	if h.running.driver == nil {
-		return end
-	}
-	grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
-	if end.Requested && !service.HasEnded(h.running.driver) {
+// logDriverGrace logs how long the driver has to end, if it runs and a stop was requested.
+func (h *head) logDriverGrace(end *lifecycle.Outcome) {
+	if driver := h.children.FindChild(service.DriverName); end.Requested && driver != nil && !service.HasEnded(driver) {
+		grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
 		h.Log.Info("the driver is told to end, and has " + h.id.Launcher.DescribeGrace(grace, h.cfg.Times.DriverGrace))
 	}
-	if !end.Requested && service.HasEnded(h.running.driver) {
-		// Processes that forward its output, such as tee, must not be killed before they have read all of
-		// it. All nodes have been notified of the end by now, so there is time.
-		_ = ctxutil.AwaitDone(h.DriverGraceCtx, h.running.driver.Done())
-	}
-	// stopChildren reports a remaining driver
-	_ = h.running.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
-	if !service.HasEnded(h.running.driver) {
-		return end
-	}
-	return h.outcomeAfterStop(end, h.running.driver.Exit().ShellStatus())
 }
 
 // outcomeAfterStop returns end with the exit code of what was stopped, if the stop was requested,
@@ -196,7 +182,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.EndGrace()
+	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + roles.EndGrace(h.defs)
 	within := graces + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()

@@ -432,42 +432,43 @@ func (h *head) openGate() error {
 	return nil
 }
 
-// runDriver runs the driver, the primary roles or the world to its end; without one it waits for a
-// stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise the
-// cause of the end.
+// runDriver waits until the driver, the primary roles or the world has ended; without one it waits
+// for a stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise
+// the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
-	if h.running.roles != nil {
-		return h.runPrimaries(ctx)
+	if h.running.world != nil {
+		return h.runWorld(ctx)
 	}
-	if len(h.cfg.Driver) == 0 {
+	if h.running.roles == nil {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	if h.running.world != nil {
-		return h.runWorld(ctx)
+	why, err := h.running.roles.AwaitPrimaries(ctx)
+	driver := h.children.FindChild(service.DriverName)
+	switch {
+	case driver != nil && service.HasEnded(driver): // perhaps when the run ends
+		return h.driverEnd(ctx, driver)
+	case err != nil:
+		return err
+	default:
+		return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
 	}
-	starting, started := h.ExtendForStart(ctx)
-	driver, err := h.children.Start(starting, process.Spec{
+}
+
+// DriverSpec implements [instances.DriverHost].
+func (h *head) DriverSpec() process.Spec {
+	return process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In,
 		Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
 		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ,
 			&membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
-	})
-	started()
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
-	if err != nil {
-		return service.DriverStartFailure(h.nodeName(0), err)
-	}
-	h.running.driver = driver
-	running, ended := context.WithCancel(ctx)
-	defer ended()
-	h.watchDriver(running, driver.PID())
-	if !ctxutil.AwaitDone(ctx, driver.Ended()) {
-		return context.Cause(ctx)
-	}
+}
+
+// driverEnd returns the outcome that follows from the end of the driver, or the cause of the end of the
+// run if that explains it.
+func (h *head) driverEnd(ctx context.Context, driver process.Handle) error {
 	exit := driver.Exit()
 	if exit.ShellStatus() == 0 {
 		h.awaitExitReports(ctx)
@@ -522,7 +523,7 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	if o, ok := errors.AsType[*lifecycle.Outcome](end); !ok || !o.Orderly || o.Requested || o.Code != 0 {
 		return end
 	}
-	if h.running.driver == nil {
+	if h.progress.endedAt.IsZero() {
 		h.awaitExitReports(ctx)
 	}
 	own, others := h.exits.Await(ctx, h.progress.endedAt), h.remoteExits.Await(ctx, h.progress.reportedAt)

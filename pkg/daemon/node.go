@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -29,8 +30,9 @@ import (
 
 // node is the part that all daemons have in common, including the head.
 type node struct {
-	cfg deps.Config
-	id  launcher.Identity
+	cfg  deps.Config
+	id   launcher.Identity
+	defs []roles.Definition // of the roles that the run has
 	reporters
 
 	*lifecycle.Lifetime
@@ -150,11 +152,16 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 func (n *node) stopRoles(end *lifecycle.Outcome) {
 	if n.roles != nil {
 		if end.Orderly {
-			ctx, cancel := context.WithTimeoutCause(n.HeadWaitCtx, n.cfg.Roles.EndGrace()+n.cfg.Times.Peer, errDeadline)
+			within := roles.EndGrace(n.defs) + n.cfg.Times.Peer
+			ctx, cancel := context.WithTimeoutCause(n.HeadWaitCtx, within, errDeadline)
 			n.roles.StopInOrder(ctx)
 			cancel()
 		}
-		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, n.roles.LongestGrace()+n.cfg.Times.StopGrace, errDeadline)
+		grace := n.roles.LongestGrace()
+		if health.IsIsolation(end.Cause) {
+			grace = min(grace, n.cfg.Times.DriverGracePeriod(true))
+		}
+		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, grace+n.cfg.Times.StopGrace, errDeadline)
 		n.roles.StopAll(ctx)
 		cancel()
 	}

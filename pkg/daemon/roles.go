@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -53,7 +52,7 @@ func (n *node) prepareNode(ctx context.Context) error {
 
 // knowsGPUs reports whether this node knows, before its checks, how many GPUs the plan has for it.
 func (n *node) knowsGPUs() bool {
-	return instances.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.cfg.Roles.Definitions)
+	return instances.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.defs)
 }
 
 // reviewPlan decides whether an early plan of the roles is right for this node, which has these GPUs.
@@ -62,7 +61,7 @@ func (n *node) reviewPlan(gpus int) error {
 	if n.earlyPlan == nil || n.cfg.Roles.Step != "" {
 		return nil
 	}
-	plan, err := instances.MakePlan(n.cfg.Roles.Definitions, n.earlyPlan)
+	plan, err := instances.MakePlan(n.defs, n.earlyPlan)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (n *node) reviewPlan(gpus int) error {
 		}
 	}
 	n.isAccepted = true
-	if n.id.NodeIndex == 0 || !roles.NeedsAgreement(n.cfg.Roles.Definitions) {
+	if n.id.NodeIndex == 0 || !roles.NeedsAgreement(n.defs) {
 		return nil
 	}
 	return n.PublishState(record.StateAccepted)
@@ -85,7 +84,7 @@ func (n *node) reviewPlan(gpus int) error {
 // offerResources publishes what this node offers to roles, if the job has any and no early plan that is
 // right for this node.
 func (n *node) offerResources(ctx context.Context) (err error) {
-	if !n.cfg.Roles.AreGiven() || n.hasNoRoles {
+	if len(n.defs) == 0 || n.hasNoRoles {
 		return nil
 	}
 	gpusOfNode := n.gpuMonitor.Topology()
@@ -117,7 +116,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}
 	first := n.cfg.Simulation.FirstPort
 	if first == 0 {
-		if n.rolePorts, err = instances.ClaimPorts(n.Publisher, n.cfg.Roles.Definitions, n.id.LocalRank()); err == nil {
+		if n.rolePorts, err = instances.ClaimPorts(n.Publisher, n.defs, n.id.LocalRank()); err == nil {
 			first = n.rolePorts.First
 		}
 	}
@@ -136,7 +135,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 func (h *head) bringUpRoles(ctx context.Context) error {
 	early := h.running.earlyChoice
 	if early == nil {
-		if err := h.awaitChecks(ctx); err != nil || !h.cfg.Roles.AreGiven() {
+		if err := h.awaitChecks(ctx); err != nil || len(h.defs) == 0 {
 			return err
 		}
 		if err := h.planRoles(ctx); err != nil {
@@ -147,22 +146,24 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	planned := make(chan struct{}) // closed when the plan holds
 	parts.Go(func() error {
-		choice, err := h.agreeOnPlan(own, early)
-		if err != nil {
-			return err
+		if h.running.roles == nil { // otherwise only the team has changed
+			choice, err := h.agreeOnPlan(own, early)
+			if err != nil {
+				return err
+			}
+			h.running.roles = h.newRoleHead(choice)
+			if err := h.beginRoles(choice); err != nil {
+				return err
+			}
 		}
-		h.running.roles = h.newRoleHead(choice)
 		close(planned)
-		if err := h.beginRoles(choice); err != nil {
-			return err
-		}
 		return h.awaitRoles(own)
 	})
 	parts.Go(func() error {
-		if err := h.awaitState(own, record.StateJoined, h.offersTimeout()); err != nil {
+		if err := h.awaitChecks(own); err != nil || !h.cfg.Roles.AreGiven() {
 			return err
 		}
-		if err := h.awaitChecks(own); err != nil {
+		if err := h.awaitState(own, record.StateJoined, h.offersTimeout()); err != nil {
 			return err
 		}
 		// From now on the run may go on without a node.
@@ -177,7 +178,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 // planRolesEarly plans the roles before any node has joined, if that is possible, and returns the
 // record of the plan.
 func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlRecord {
-	choice := instances.PlanEarly(h.RunCtx, h.cfg.Roles.Definitions, h.cfg.Roles.Spares, instances.EarlyFacts{
+	choice := instances.PlanEarly(h.RunCtx, h.defs, h.cfg.Roles.Spares, instances.EarlyFacts{
 		Identity: h.id, Environ: launcher.EnvironmentOf(h.cfg.Environ), Address: address,
 		FirstPort: h.cfg.Simulation.FirstPort,
 	})
@@ -192,12 +193,12 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 // agreeOnPlan waits until all nodes have agreed to the early plan. If some have made offers instead, it
 // publishes a plan with these.
 func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*instances.NodeChoice, error) {
-	if !roles.NeedsAgreement(h.cfg.Roles.Definitions) {
+	if !roles.NeedsAgreement(h.defs) {
 		return early, nil
 	}
 	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.offersTimeout(), func(l signal.Listing) []int {
 		missing := signal.WithoutNodes(h.membership.MissingNodes(l, record.StateAccepted), l.NodesIn(record.StateOffer))
-		areOnHead := roles.AreOnHead(h.cfg.Roles.Definitions)
+		areOnHead := roles.AreOnHead(h.defs)
 		return slices.DeleteFunc(missing,
 			func(node int) bool { return node == 0 && h.isAccepted || node > 0 && areOnHead })
 	}); err != nil {
@@ -212,7 +213,7 @@ func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*i
 		return nil, err
 	}
 	next := &instances.NodeChoice{Record: early.Record.WithOffers(offers)}
-	if next.Plan, err = instances.MakePlan(h.cfg.Roles.Definitions, next.Record); err != nil {
+	if next.Plan, err = instances.MakePlan(h.defs, next.Record); err != nil {
 		return nil, err
 	}
 	return next, h.publishPlan(next.Record)
@@ -231,12 +232,12 @@ func (h *head) planRoles(ctx context.Context) error {
 	}
 	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
 	unlinked := func(nodes []int) map[int]bool { return h.Links.Unlinked(nodes, time.Now()) }
-	choice, err := instances.ChooseNodes(ctx, h.cfg.Roles.Definitions, offers, left, unlinked)
+	choice, err := instances.ChooseNodes(ctx, h.defs, offers, left, unlinked)
 	if err != nil {
 		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
-	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
+	choice.Record.Roles = roles.Describe(h.defs)
 	h.running.roles = h.newRoleHead(choice)
 	// From now on a spare takes the place of a node, instead of being chosen in place of it.
 	if !h.membership.FreezeMembers(changed, h.running.roles.LoseNodes) {
@@ -265,10 +266,13 @@ func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
 	return instances.NewHead(instances.HeadConfig{
 		Hang: instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon"),
 			Diagnose: world.DiagnoseHang},
-		Publisher: h.Publisher, NodeChoice: choice, Defs: h.cfg.Roles.Definitions, Size: h.id.Size,
+		Publisher: h.Publisher, NodeChoice: choice, Defs: h.defs, Size: h.id.Size,
 		Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links,
 		HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
-		IsBusy: h.requests.IsBusy,
+		// Before the gate, the driver waits for what is no role.
+		IsBusy: func() bool {
+			return h.requests.IsBusy() || h.serviceInfo.Load() == nil && !h.cfg.Roles.AreGiven()
+		},
 		Failed: func(cause record.Failure, at time.Time) {
 			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
@@ -282,11 +286,14 @@ func (h *head) beginRoles(choice *instances.NodeChoice) error {
 	}
 	h.setRendezvousLink()
 	h.Background(h.running.roles.Follow)
-	return h.startRoles(choice.Record)
+	return h.startRoles(choice.Record, h)
 }
 
 // awaitRoles waits until the roles have what the gate requires.
 func (h *head) awaitRoles(ctx context.Context) error {
+	if !h.cfg.Roles.AreGiven() { // the driver starts at the gate
+		return nil
+	}
 	return h.RunPhase(record.PhaseWorkers, func() error {
 		if err := h.running.roles.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
 			return err
@@ -295,12 +302,13 @@ func (h *head) awaitRoles(ctx context.Context) error {
 	})
 }
 
-// startRoles starts the supervisors of the instances on this node.
-func (n *node) startRoles(rec *roles.PlanRecord) (err error) {
+// startRoles starts the supervisors of the instances on this node. driver has the driver, and is nil on
+// other nodes than the head's.
+func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec,
+		Publisher: n.Publisher, Children: n.children, Defs: n.defs, Record: rec,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
-		Host: n, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
+		Host: n, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
 		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
@@ -311,7 +319,7 @@ func (n *node) startRoles(rec *roles.PlanRecord) (err error) {
 
 // runLocalRoles waits for the plan of the roles and starts those of this node.
 func (w *worker) runLocalRoles(ctx context.Context) error {
-	if !w.cfg.Roles.AreGiven() || w.hasNoRoles {
+	if len(w.defs) == 0 || w.hasNoRoles {
 		return nil
 	}
 	w.setRendezvousLink()
@@ -320,21 +328,11 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
 			"ended its processes", w.cfg.Times.Peer)))
 	})
-	rec, err := instances.AwaitPlan(ctx, w.Publisher, w.earlyPlan, w.cfg.Roles.Definitions)
+	rec, err := instances.AwaitPlan(ctx, w.Publisher, w.earlyPlan, w.defs)
 	if err != nil {
 		return err
 	}
-	return w.startRoles(rec)
-}
-
-// runPrimaries waits until all primary roles have ended. Its error is an orderly
-// *lifecycle.Outcome then.
-func (h *head) runPrimaries(ctx context.Context) error {
-	why, err := h.running.roles.AwaitPrimaries(ctx)
-	if err != nil {
-		return err
-	}
-	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
+	return w.startRoles(rec, nil)
 }
 
 // The node gives the processes of roles what they get from it: it implements [instances.Host].

@@ -118,7 +118,7 @@ func (w *worker) stopAfterDrop() {
 // the head decides.
 func (w *worker) isDispensable(f *health.Failure) bool {
 	// The roles may have their nodes, and do without this one.
-	if w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 {
+	if w.cfg.Roles.AreGiven() && w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 {
 		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
 	}
 	if !w.cfg.HasSpares() {

@@ -105,7 +105,7 @@ func (w *worker) joinRun() error {
 // readEarlyPlan reads the plan of the roles with which the run has begun, if it has one that concerns this
 // node.
 func (w *worker) readEarlyPlan(job record.Job) (err error) {
-	w.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.cfg.Roles.Definitions)
+	w.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.defs)
 	if job.HasEarlyPlan && !w.hasNoRoles {
 		w.earlyPlan, err = instances.ReadPlan(w.RunCtx, w.Dir, 0)
 	}

@@ -33,7 +33,14 @@ type Definition struct {
 	Required Requirement   `json:"require"`
 	Stop     StopPolicy    `json:"-"`
 	Line     int           `json:"-"` // line of the role in its file, from 1; 0 if it has none
+	// BuiltIn reports that flags stand for the role: its processes have their own names, logs and
+	// variables.
+	BuiltIn bool `json:"-"`
 }
+
+// EndsWithAnyCode reports whether the role ends as it should with any exit code, which becomes that of
+// the run.
+func (d *Definition) EndsWithAnyCode() bool { return d.BuiltIn && d.Primary && !d.Placement.HasRanks }
 
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {

@@ -46,7 +46,8 @@ func TestStartRuleOf(t *testing.T) {
 		{name: "a role with GPUs", defs: []roles.Definition{role("judge", bound)}, agree: true,
 			want: []roles.StartRule{byOrder}, wantLate: []roles.StartRule{withPlan}},
 		{name: "a primary role before another one",
-			defs:     []roles.Definition{role("first", primary), role("second", primary, "first"), role("other", plain)},
+			defs: []roles.Definition{role("first", primary), role("second", primary, "first"),
+				role("other", plain)},
 			want:     []roles.StartRule{withPlan, byOrder, withPlan},
 			wantLate: []roles.StartRule{withPlan, byOrder, withPlan}},
 	} {

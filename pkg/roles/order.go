@@ -1,6 +1,9 @@
 package roles
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // FindCycle returns the names of the roles of a circle of references, in their order, or nil if
 // there is none. next returns the roles to which a role refers.
@@ -93,6 +96,20 @@ func EndLevels(defs []Definition) [][]string {
 		}
 	}
 	return groupByLevel(defs, levels)
+}
+
+// EndGrace returns how long the roles may take to end in their order, or 0 without roles.
+func EndGrace(defs []Definition) (sum time.Duration) {
+	for _, level := range EndLevels(defs) {
+		var longest time.Duration
+		for _, d := range defs {
+			if slices.Contains(level, d.Name) {
+				longest = max(longest, d.Stop.Grace)
+			}
+		}
+		sum += longest
+	}
+	return sum
 }
 
 // levelsOf returns the level of each role: 0, or that of a role before it and its steps, whichever

@@ -124,10 +124,10 @@ type PlanRecord struct {
 	Number int  `json:"-"` // the record's
 }
 
-// Describe returns the definitions for a [PlanRecord]. Commands and variables, which may contain
+// Describe returns the definitions for a [PlanRecord], without built-in ones. Commands and variables, which may contain
 // secrets, are never a part of their JSON form.
 func Describe(defs []Definition) []Definition {
-	described := slices.Clone(defs)
+	described := slices.DeleteFunc(slices.Clone(defs), func(d Definition) bool { return d.BuiltIn })
 	for i := range described {
 		ready := &described[i].Ready
 		if ready.Probe == "" {

@@ -396,8 +396,8 @@ func (c *Children) RemoveChild(child process.Handle) {
 	c.started = slices.DeleteFunc(c.started, func(other process.Handle) bool { return other == child })
 }
 
-// findChild returns the child with this name that was started last; nil if there is none.
-func (c *Children) findChild(name string) process.Handle {
+// FindChild returns the newest child with this name, which may have ended; nil if there is none.
+func (c *Children) FindChild(name string) process.Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, child := range slices.Backward(c.started) {
@@ -411,7 +411,7 @@ func (c *Children) findChild(name string) process.Handle {
 // StoppedCode returns the exit code of the newest child with this name. ok is false if it has not
 // ended, or had ended before it was told to.
 func (c *Children) StoppedCode(name string) (code int, ok bool) {
-	child := c.findChild(name)
+	child := c.FindChild(name)
 	if child == nil || !HasEnded(child) || !child.Exit().Requested {
 		return 0, false
 	}
@@ -421,7 +421,7 @@ func (c *Children) StoppedCode(name string) (code int, ok bool) {
 // DriverEnd returns how the driver of this node ended, and its last lines, nil if it printed
 // nothing. It returns zero values if there was no driver.
 func (c *Children) DriverEnd() (end record.ChildExit, lines []string) {
-	driver := c.findChild(DriverName)
+	driver := c.FindChild(DriverName)
 	if driver == nil {
 		return end, nil
 	}

@@ -437,7 +437,7 @@ func (c *Children) awaitDriverStart() process.Handle {
 	defer cancel()
 	for c.isStarting() && ctxutil.SleepContext(ctx, driverStartPoll) {
 	}
-	return c.findChild(DriverName)
+	return c.FindChild(DriverName)
 }
 
 // driverStartPoll is the interval between checks whether the start of the driver has returned.
@@ -454,7 +454,7 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s: it has %s to end",
 			service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
 	})
-	driver := c.findChild(DriverName)
+	driver := c.FindChild(DriverName)
 	if driver == nil {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -184,9 +185,15 @@ func (j *Job) Signal(pid int, sig syscall.Signal) {
 	}
 }
 
+// isInstanceMark matches the names by which a node publishes the state of an instance of a role.
+var isInstanceMark = regexp.MustCompile(`^\d+\.i\d+\.g\d+\.(done|ready|stopped)$`)
+
 // MayBeEmpty reports whether the record of a name in a run directory may be empty: its name carries
 // the state. Some of these records have content, except on a full share.
 func MayBeEmpty(name string) bool {
+	if isInstanceMark.MatchString(name) || name == signal.EndName(1) {
+		return true
+	}
 	if _, state, isNode := strings.Cut(name, "."); isNode {
 		return strings.HasPrefix(state, string(record.StateChecked)) ||
 			record.State(state) == record.StateSandboxReady ||

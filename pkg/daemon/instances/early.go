@@ -32,8 +32,13 @@ type EarlyFacts struct {
 // only the nodes know, or if they do not fit: then the offers of the nodes show why.
 func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares, known EarlyFacts) *NodeChoice {
 	needsSegment := slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.Placement.Segment > 1 })
-	isUnknown := len(known.Hosts) < known.Size || slices.Contains(known.Hosts, "")
-	if len(defs) == 0 || len(spares) > 0 || needsSegment || isUnknown {
+	if len(defs) == 0 || len(spares) > 0 || needsSegment {
+		return nil
+	}
+	if roles.AreOnHead(defs) { // no other node takes part
+		known.Size, known.Hosts = 1, []string{known.Host}
+	}
+	if len(known.Hosts) < known.Size || slices.Contains(known.Hosts, "") {
 		return nil
 	}
 	rec := &roles.PlanRecord{Roles: roles.Describe(defs), Early: true}

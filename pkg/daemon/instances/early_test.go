@@ -49,6 +49,7 @@ func TestPlanEarly(t *testing.T) {
 	gpus := func(count int) func(*launcher.Identity) {
 		return func(id *launcher.Identity) { id.GPUs, id.GPUsSource = count, "SLURM_GPUS_ON_NODE" }
 	}
+	withoutHosts := func(id *launcher.Identity) { id.Hosts = nil }
 	for _, tc := range []struct {
 		name, roles string
 		id          launcher.Identity
@@ -57,16 +58,17 @@ func TestPlanEarly(t *testing.T) {
 		addresses   []string // of the nodes in the plan; nil: there is no plan
 		hasPorts    bool
 	}{
-		{"no address is needed", driver, remote, nil, false, []string{"", ""}, false},
+		{"no address of another node is needed", driver, remote, nil, false, []string{""}, false},
 		{"one machine", server, local, nil, false, []string{"10.0.0.1", "10.0.0.1"}, true},
 		{"endpoints of several machines", server, remote, nil, false, []string{"10.0.0.1", "127.0.0.2"}, true},
 		{"addresses of an interface", server, remote, nil, true, nil, false},
-		{"none of them is needed", driver, remote, nil, true, []string{"", ""}, false},
+		{"none of them is needed", driver, remote, nil, true, []string{""}, false},
 		{"the first rank's address", world, remote, nil, false, []string{"10.0.0.1", ""}, true},
 		{"the launcher says how many GPUs", bound, with(remote, gpus(4)), nil, false, []string{"", ""}, false},
 		{"too few GPUs", bound, with(remote, gpus(1)), nil, false, nil, false},
 		{"an unknown number of GPUs", bound, remote, nil, false, nil, false},
-		{"unknown hosts", driver, with(remote, func(id *launcher.Identity) { id.Hosts = nil }), nil, false, nil, false},
+		{"unknown hosts", bound, with(remote, withoutHosts), nil, false, nil, false},
+		{"unknown hosts of other nodes", driver, with(remote, withoutHosts), nil, false, []string{""}, false},
 		{"a spare node", driver, remote, roles.Spares{0: 1}, false, nil, false},
 		{"a segment", pair, remote, nil, false, nil, false},
 		{"a node is left over", claim, remote, nil, false, nil, false},
@@ -82,7 +84,8 @@ func TestPlanEarly(t *testing.T) {
 			}
 			for node, want := range tc.addresses {
 				facts := choice.Record.Offers[node]
-				if facts.Address != want || facts.NodeIndex != node || facts.Host != tc.id.Hosts[node] {
+				hosts := append(tc.id.Hosts, tc.id.Host)
+				if facts.Address != want || facts.NodeIndex != node || facts.Host != hosts[node] {
 					t.Errorf("node %d is %+v", node, facts)
 				}
 				if (facts.FirstPort > 0) != tc.hasPorts {

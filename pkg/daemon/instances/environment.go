@@ -36,6 +36,9 @@ type environment struct {
 // endpoints, empty at first, unless there are stand-ins.
 func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 	e := environment{cfg: cfg, plans: plans, shared: make(map[string]string)}
+	if !hasNamedRoles(cfg.Defs) {
+		return e, nil
+	}
 	for _, def := range cfg.Defs {
 		e.shared["BRINGUPD_ROLE_"+roles.VariableName(def.Name)+"_KEY"] = cfg.Host.RoleKey(def.Name)
 	}
@@ -62,6 +65,11 @@ func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
 	}
 	return e, nil
+}
+
+// hasNamedRoles reports whether a role is not built in.
+func hasNamedRoles(defs []roles.Definition) bool {
+	return slices.ContainsFunc(defs, func(d roles.Definition) bool { return !d.BuiltIn })
 }
 
 // keys returns the keys of all roles, which nothing may show.

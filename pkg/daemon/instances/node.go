@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -38,6 +39,8 @@ type NodeConfig struct {
 	Step string
 	Name string // this node's, for messages
 	Host Host   // gives the processes what they get from their node
+	// Driver has the driver, if that is a role of this node; nil on other nodes than the head's.
+	Driver DriverHost
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // keyed by name, of the roles that are clusters
@@ -65,6 +68,14 @@ type Host interface {
 	RoleKey(role string) string
 	// PrivateDir returns a directory of the node that other users cannot read.
 	PrivateDir() (string, error)
+}
+
+// DriverHost has the driver of the flags.
+type DriverHost interface {
+	// DriverSpec returns how to start it.
+	DriverSpec() process.Spec
+	// DriverStarted is called when it runs, with a context that ends with it.
+	DriverStarted(ctx context.Context, pid int)
 }
 
 // Node runs the instances of the roles of one node.
@@ -104,13 +115,15 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	}
 	n.tagsLines = primaries != 1
 	n.plans.set(plan, cfg.Record, n.ownNode())
-	cfg.Steps.SetWorlds(func(number int) string {
-		role, instance := plan.FindInstance(number)
-		if role == nil {
-			return ""
-		}
-		return instanceName(role, instance)
-	})
+	if hasNamedRoles(cfg.Defs) {
+		cfg.Steps.SetWorlds(func(number int) string {
+			role, instance := plan.FindInstance(number)
+			if role == nil {
+				return ""
+			}
+			return instanceName(role, instance)
+		})
+	}
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.drained, n.drain = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, n.plans)

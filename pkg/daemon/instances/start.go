@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -49,8 +50,11 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	start := func(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
 		return s.startCommand(ctx, p, number, s.processName(p), nil, g.world)
 	}
-	if s.role.Program.Framework != "" {
+	switch {
+	case s.role.Program.Framework != "":
 		start = s.startMember
+	case s.role.BuiltIn:
+		start = s.startDriver
 	}
 	for _, p := range s.processes {
 		starts.Go(func() {
@@ -127,6 +131,32 @@ func (s *supervisor) startCommand(
 		one.explain = func(ctx context.Context) error { return explain(ctx) }
 	}
 	return s.startProgram(ctx, one, svc, begin)
+}
+
+// startDriver starts the driver of the flags.
+func (s *supervisor) startDriver(ctx context.Context, p roles.Process, _ int) ([]startedProcess, *health.Failure) {
+	var startErr error
+	begin := func(ctx context.Context) (child process.Handle, err error) {
+		starting, started := s.cfg.ExtendForStart(ctx)
+		defer started()
+		child, startErr = s.cfg.Children.Start(starting, s.cfg.Driver.DriverSpec())
+		return child, startErr
+	}
+	svc := framework.NewService(service.DriverName, nil, nil, nil)
+	started, failure := s.startProgram(ctx, startedProcess{process: p}, svc, begin)
+	if failure != nil && startErr != nil && ctx.Err() == nil {
+		failure = health.AsFailure(service.DriverStartFailure(s.cfg.Name, startErr))
+	}
+	if failure == nil {
+		running, ended := context.WithCancel(s.stop)
+		context.AfterFunc(s.cfg.RunCtx, ended)
+		s.cfg.Driver.DriverStarted(running, started[0].PID())
+		s.cfg.Background(func(context.Context) {
+			ctxutil.AwaitDone(running, started[0].Ended())
+			ended()
+		})
+	}
+	return started, failure
 }
 
 // startProgram starts a service as a process of the instance, and waits until it is ready. begin

@@ -251,7 +251,9 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	switch end.action {
 	case roles.ActionDone:
-		s.mark(generation, record.InstanceDone, 0)
+		if !s.role.EndsWithAnyCode() { // its end is published already
+			s.mark(generation, record.InstanceDone, 0)
+		}
 		return s.spans // all start again if a process on another node fails
 	case roles.ActionLose:
 		if !s.isLossFinal() {
@@ -334,11 +336,18 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	if failure != nil {
 		s.environment.hideKeys(failure)
 	}
-	end := generationEnd{stopped: failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: failure}
+	hasEnded := s.mayEnd() && running.allEnded(s.role.EndsWithAnyCode())
+	end := generationEnd{stopped: failure == nil && !hasEnded, failure: failure}
 	if !end.stopped {
 		s.decide(generation, &end, exit)
 	}
 	first := running.runningFirst()
+	if !end.stopped && failure == nil && s.role.EndsWithAnyCode() {
+		s.mark(generation, record.InstanceDone, 0)
+		// Processes that forward its output, such as tee, read all of it before they are stopped.
+		<-s.stop.Done()
+		ctxutil.AwaitDone(s.cfg.DriverGraceCtx, running.started[0].Done())
+	}
 	running.stopRemaining(s)
 	for _, p := range s.processes {
 		s.cfg.Ports.Keep(portsOf(s.role, p)...) // until the next generation starts
@@ -419,8 +428,12 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
 // the process has ended as it should, or ctx ends first.
 func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int, all *readiness) *health.Failure {
-	if one.isMember {
+	switch {
+	case one.isMember:
 		return one.AwaitFailure(ctx)
+	case s.role.EndsWithAnyCode():
+		ctxutil.AwaitDone(ctx, one.Ended())
+		return nil
 	}
 	watched, hangs := context.WithCancelCause(ctx)
 	var probes sync.WaitGroup
@@ -480,10 +493,10 @@ func (s *supervisor) rankFailure(err error) *health.Failure {
 // mayEnd reports whether the processes of the instance may end with 0.
 func (s *supervisor) mayEnd() bool { return s.role.Oneshot || s.role.Primary }
 
-// allSucceeded reports whether all processes have ended with 0.
-func (g *generation) allSucceeded() bool {
+// allEnded reports whether all processes have ended: with 0, or with any code.
+func (g *generation) allEnded(anyCode bool) bool {
 	for _, one := range g.started {
-		if !service.HasEnded(one) || one.Exit().ShellStatus() != 0 {
+		if !service.HasEnded(one) || one.Exit().ShellStatus() != 0 && !anyCode {
 			return false
 		}
 	}
@@ -506,7 +519,9 @@ func (g *generation) stopRemaining(s *supervisor) {
 	for _, one := range g.started {
 		stops.Go(func() {
 			s.stopProcess(one)
-			s.cfg.Children.RemoveChild(one.Handle)
+			if !s.role.BuiltIn { // how it has ended is asked for later
+				s.cfg.Children.RemoveChild(one.Handle)
+			}
 		})
 	}
 	stops.Wait()
@@ -514,6 +529,9 @@ func (g *generation) stopRemaining(s *supervisor) {
 
 // stopProcess ends a process as its role says.
 func (s *supervisor) stopProcess(child process.Handle) process.Exit {
+	if s.role.Primary {
+		return child.Stop(s.cfg.DriverGraceCtx, s.cfg.CutGrace(s.role.Stop.Grace), s.stopSignal())
+	}
 	return child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
 }
 
