@@ -27,6 +27,7 @@ type localRoles struct {
 	roles      *instances.Node      // nil before the roles of this node start
 	rolePorts  *instances.PortBlock // nil if there is none
 	earlyPlan  *roles.PlanRecord    // with which the run has begun; nil: it has begun without
+	reviewed   *roles.Plan          // that of earlyPlan; nil: it has not been made here
 	isAccepted bool                 // the early plan is right for this node
 	hasNoRoles bool                 // the early plan does not concern this node
 }
@@ -61,10 +62,14 @@ func (n *node) reviewPlan(gpus int) error {
 	if n.earlyPlan == nil || n.cfg.Roles.Step != "" {
 		return nil
 	}
-	plan, err := instances.MakePlan(n.defs, n.earlyPlan)
-	if err != nil {
-		return err
+	if n.reviewed == nil {
+		plan, err := instances.MakePlan(n.defs, n.earlyPlan)
+		if err != nil {
+			return err
+		}
+		n.reviewed = plan
 	}
+	plan := n.reviewed
 	address, _ := n.cfg.Address() // without one, the plan may be right nevertheless
 	if !plan.Accepts(n.id.NodeIndex, gpus, address.Address) {
 		return nil
@@ -185,7 +190,7 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 	if choice == nil {
 		return nil
 	}
-	h.running.earlyChoice, h.earlyPlan = choice, choice.Record
+	h.running.earlyChoice, h.earlyPlan, h.reviewed = choice, choice.Record, choice.Plan
 	first := *choice.Record // its header is written
 	return []signal.ControlRecord{{Name: signal.SeriesPlan.Name(0), Record: &first}}
 }
@@ -305,8 +310,14 @@ func (h *head) awaitRoles(ctx context.Context) error {
 // startRoles starts the supervisors of the instances on this node. driver has the driver, and is nil on
 // other nodes than the head's.
 func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (err error) {
+	plan := n.reviewed
+	if plan == nil || rec != n.earlyPlan {
+		if plan, err = instances.MakePlan(n.defs, rec); err != nil {
+			return err
+		}
+	}
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.defs, Record: rec,
+		Publisher: n.Publisher, Children: n.children, Defs: n.defs, Record: rec, Plan: plan,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
 		Host: n, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
 		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,

@@ -287,8 +287,9 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	var err error
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec,
-		Size: size, Step: step, Name: host, Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r},
-		Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
+		Plan: r.plan, Size: size, Step: step, Name: host,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r},
+		Out:  &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -32,7 +32,8 @@ type NodeConfig struct {
 	*lifecycle.Publisher
 	Children *service.Children
 	Defs     []roles.Definition
-	Record   *roles.PlanRecord // the first plan
+	Record   *roles.PlanRecord // the first plan's
+	Plan     *roles.Plan       // the first one
 	Size     int               // number of nodes of the launch
 	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
 	// own.
@@ -99,12 +100,9 @@ type Node struct {
 }
 
 // NewNode returns the part of a node. Nothing runs yet.
-func NewNode(cfg NodeConfig) (*Node, error) {
-	plan, err := MakePlan(cfg.Defs, cfg.Record)
-	if err != nil {
-		return nil, err
-	}
-	n := &Node{cfg: cfg, plans: &nodePlan{reading: make(ctxutil.Turn, 1)}, writing: make(ctxutil.Turn, 1)}
+func NewNode(cfg NodeConfig) (n *Node, err error) {
+	plan := cfg.Plan
+	n = &Node{cfg: cfg, plans: &nodePlan{reading: make(ctxutil.Turn, 1)}, writing: make(ctxutil.Turn, 1)}
 	primaries := 0
 	for i := range plan.Roles {
 		if role := &plan.Roles[i]; role.Primary {
@@ -153,14 +151,15 @@ func (n *Node) startSupervisors() {
 		role := &plan.Roles[i]
 		isOwn := role.Program.Step == n.cfg.Step // otherwise another daemon of this node starts its processes
 		for j := range role.Instances {
-			s := n.newSupervisor(role, &role.Instances[j])
-			if n.plans.isOver(s.instance.Number) {
+			instance := &role.Instances[j]
+			here := processesOn(instance, int(n.plans.place.Load()))
+			if len(here) == 0 || n.plans.isOver(instance.Number) {
 				continue
 			}
-			if len(s.processes) > 0 && isOwn {
-				n.own = append(n.own, s)
+			if isOwn {
+				n.own = append(n.own, n.newSupervisor(role, instance))
 			}
-			for _, p := range s.processes {
+			for _, p := range here {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
 					ports = append(ports, portsOf(role, p)...)
 				}

@@ -67,13 +67,19 @@ func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *su
 	return s
 }
 
-func (s *supervisor) usePlan(role *roles.RolePlan, instance *roles.Instance) {
-	s.role, s.instance, s.processes = role, instance, nil
+// processesOn returns the processes of an instance on the node at a place.
+func processesOn(instance *roles.Instance, place int) (here []roles.Process) {
 	for _, p := range instance.Processes {
-		if p.Place == int(s.plans.place.Load()) {
-			s.processes = append(s.processes, p)
+		if p.Place == place {
+			here = append(here, p)
 		}
 	}
+	return here
+}
+
+func (s *supervisor) usePlan(role *roles.RolePlan, instance *roles.Instance) {
+	s.role, s.instance = role, instance
+	s.processes = processesOn(instance, int(s.plans.place.Load()))
 	s.spans = len(s.processes) < len(instance.Processes)
 }
 
