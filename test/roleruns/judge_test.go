@@ -138,7 +138,8 @@ func judgeStarts(p prediction, got seen, early bool) (wrong []string) {
 				for generation := range s.generation + 1 {
 					name := nameOf(fault{role: r.name, index: i, rank: rank}, generation)
 					may[name] = true
-					need[name] = !early && generation <= before.states[r.name][i].generation
+					need[name] = !early && generation <= before.states[r.name][i].generation &&
+						(generation == 0 || generation != s.failedStart)
 				}
 			}
 		}

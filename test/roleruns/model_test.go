@@ -19,6 +19,9 @@ type state struct {
 	unready    []bool // the processes whose port is closed
 	flapped    bool   // a port has been closed
 	nodes      []int  // of the processes
+	// failedStart is the newest generation that has failed before it was ready: then the start of its other
+	// processes may have been given up. It is 0 if none has.
+	failedStart int
 }
 
 // begin begins the next generation.
@@ -166,6 +169,7 @@ func (m *model) apply(f fault) {
 		before := m.states[f.role][f.index].generation
 		m.exit(r, f, 137, how)
 		if m.end == nil && m.states[f.role][f.index].generation > before {
+			m.states[f.role][f.index].failedStart = before + 1
 			m.exit(r, f, f.code, "before it was ready")
 		}
 	default:
