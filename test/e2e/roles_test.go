@@ -33,6 +33,8 @@ func TestRolesOnSlurm(t *testing.T) {
 `), 0o644))
 	j := bed.start(t, launch{nodes: 4, flags: []string{"--config=" + file}})
 	bed.find(t, 3, "sleep", "1008")
+	// The plan that was made with the run directory holds: its addresses are those of the nodes.
+	j.reached(filepath.Join(signal.NodesDir, "0001.accepted"))
 	kill(t, bed.find(t, 1, "sleep", "1007"), syscall.SIGKILL)
 	j.reached(filepath.Join(signal.NodesDir, "0001.i0001.g1.ready"))
 	kill(t, bed.find(t, 1, "sleep", "1007"), syscall.SIGKILL)
