@@ -90,8 +90,10 @@ func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 		accept()
 		return
 	}
+	// On a busy machine, a poll may take a second although the mount works.
+	within := max(w.Timing.SilenceTimeout/2, 2*lifecycle.UnresponsiveTimeout)
 	w.Background(func(ctx context.Context) {
-		if !w.IsResponsive(ctx, w.Timing.SilenceTimeout/2) {
+		if !w.IsResponsive(ctx, within) {
 			accept()
 		}
 	})
