@@ -30,11 +30,8 @@ func (c *Config) RoleFile() (rolefile.File, error) {
 		}
 		file.Spares = roles.Spares{0: c.Identity.Size - team.Min}
 	}
-	if c.Setup != "" {
-		setup := c.newRole("setup", roles.NodesAll, c.Setup, nil)
-		setup.Oneshot, setup.PreparesNode, setup.Timeout = true, true, c.Times.Start
-		setup.Ready.Timeout = roles.DefaultReadyTimeout
-		file.Roles = append(file.Roles, setup)
+	if setup := c.SetupRole(); setup != nil {
+		file.Roles = append(file.Roles, *setup)
 	}
 	file.Roles = append(file.Roles, c.serviceRoles()...)
 	file.Roles = append(file.Roles, c.sandboxRoles()...)
@@ -44,11 +41,28 @@ func (c *Config) RoleFile() (rolefile.File, error) {
 	return file, nil
 }
 
-// RunRoles returns the roles that the daemons run as such: those of the file, or the driver. Services,
-// sandboxes and ranks of flags have their own mechanisms.
+// SetupRole returns the role that prepares each node before its checks, or nil if there is none.
+func (c *Config) SetupRole() *roles.Definition {
+	for i := range c.Roles.Definitions {
+		if def := &c.Roles.Definitions[i]; def.PreparesNode {
+			return def
+		}
+	}
+	if c.Setup == "" {
+		return nil
+	}
+	setup := c.newRole("setup", roles.NodesAll, c.Setup, nil)
+	setup.Oneshot, setup.PreparesNode, setup.Timeout = true, true, c.Times.Start
+	setup.Ready.Timeout, setup.Stop.Grace = roles.DefaultReadyTimeout, roles.DefaultGrace
+	return &setup
+}
+
+// RunRoles returns the roles that the daemons run as such: those of the file except the one that
+// prepares the nodes, or the driver. Services, sandboxes and ranks of flags have their own
+// mechanisms.
 func (c *Config) RunRoles() []roles.Definition {
 	if c.Roles.AreGiven() || len(c.Driver) == 0 || c.World.IsRequested() {
-		return c.Roles.Definitions
+		return roles.WithoutSetup(c.Roles.Definitions)
 	}
 	driver := c.primaryRole(nil)
 	driver.BuiltIn = true

@@ -137,7 +137,7 @@ func (c *Config) validateRoles() error {
 		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd, --sandbox-step)", "make the sandbox a role"},
 		{c.World.Hang > 0, "--hang-timeout", "give hang-timeout to a role"},
 		{c.World.GoOn, "--on-rank-failure=continue", "the ranks of an instance fail as one"},
-		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: true"},
+		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: node"},
 		{
 			c.HasSpares() && c.Team != c.Roles.NodeRange(membership.NodeRange{}, c.Identity.Size),
 			"spare nodes (--nnodes)", "give the key spares in the file",

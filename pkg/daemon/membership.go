@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -264,9 +265,10 @@ func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
 func newChecker(n *node) *lifecycle.Checker {
 	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks,
 		WatchGPU: n.gpuMonitor.StartWatch}
-	if n.cfg.Setup != "" {
+	if setup := n.cfg.SetupRole(); setup != nil {
 		checker.Setup = func(ctx context.Context) error {
-			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Start)
+			env := envlist.With(n.childEnv(n.cfg.Environ, n.launchPlace()), setup.Program.Env)
+			return n.children.RunSetup(ctx, setup.Program.Command, env, setup.Timeout)
 		}
 	}
 	return checker

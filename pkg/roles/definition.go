@@ -20,7 +20,7 @@ type Definition struct {
 	Oneshot bool `json:"oneshot,omitempty"`
 	// PreparesNode reports that the role is oneshot and runs on each node before the node's checks,
 	// of which its failure is one.
-	PreparesNode bool `json:"prepares_node,omitempty"`
+	PreparesNode bool `json:"-"`
 	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
 	Timeout time.Duration `json:"-"`
 	// HangTimeout is how long the processes of an instance may show no sign of activity; 0: for ever.
@@ -188,8 +188,6 @@ func (p Placement) ClaimsNodes() bool {
 func (d *Definition) Unsupported() string {
 	p := d.Placement
 	switch {
-	case d.PreparesNode:
-		return "oneshot: node"
 	case p.RanksPerNode == PerNUMA:
 		return "ranks-per-node: numa"
 	case p.RanksPerNode == PerCore:
@@ -259,6 +257,22 @@ func ClusterRoles(defs []Definition, def Definition, framework string) (names []
 		}
 	}
 	return names
+}
+
+// WithoutSetup returns the roles except those that prepare the nodes: when the others start, these have
+// succeeded.
+func WithoutSetup(defs []Definition) []Definition {
+	isSetup := func(d Definition) bool { return d.PreparesNode }
+	if !slices.ContainsFunc(defs, isSetup) {
+		return defs
+	}
+	rest := slices.DeleteFunc(slices.Clone(defs), isSetup)
+	for i := range rest {
+		rest[i].After = slices.DeleteFunc(slices.Clone(rest[i].After), func(name string) bool {
+			return !slices.ContainsFunc(rest, func(d Definition) bool { return d.Name == name })
+		})
+	}
+	return rest
 }
 
 // StepNames returns the names of the further job steps whose daemons start processes of the roles, in

@@ -61,13 +61,13 @@ func (c *Config) PublishedPlan() *record.Plan {
 }
 
 // HasNodeChecks reports whether nodes publish that they have passed their checks.
-func (c *Config) HasNodeChecks() bool { return c.Setup != "" || c.Checks != nil }
+func (c *Config) HasNodeChecks() bool { return c.SetupRole() != nil || c.Checks != nil }
 
 // CheckTimeout returns the time within which a node must have passed its checks.
 func (c *Config) CheckTimeout() time.Duration {
 	within := time.Duration(0)
-	if c.Setup != "" {
-		within += c.Times.Start
+	if setup := c.SetupRole(); setup != nil {
+		within += setup.Timeout
 	}
 	if c.Checks != nil {
 		within += c.Checks.MaxDuration()

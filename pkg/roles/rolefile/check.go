@@ -1,6 +1,7 @@
 package rolefile
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ func (r *roleReader) complete() {
 		r.refuseLine(r.def.Line, "%s has no name: %s", r.owner, nameRule)
 	}
 	r.completePlacement()
+	r.checkSetup()
 	r.checkNodes()
 	r.checkInstances()
 	r.checkGPUs()
@@ -44,6 +46,32 @@ func (r *roleReader) completePlacement() {
 	if r.place.ClaimsNodes() || perGPU {
 		r.place.GPUs = roles.GPUsDivided
 	}
+}
+
+// setupKeys are the keys of a role that prepares the nodes.
+var setupKeys = []string{"name", "nodes", "gpus", "command", "env", "ports", "oneshot", "timeout"}
+
+// checkSetup sets the defaults of a role that prepares each node before its checks, and refuses what
+// such a role cannot have: it is the setup command of the node.
+func (r *roleReader) checkSetup() {
+	if !r.def.PreparesNode {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.given)) {
+		if !slices.Contains(setupKeys, name) {
+			r.refuseKey(name, "%s and oneshot: node are both given: a role that prepares the nodes has only "+
+				"the keys %s", name, strings.Join(setupKeys, ", "))
+		}
+	}
+	switch {
+	case r.given["nodes"] != nil && r.place.Nodes != roles.NodesAll:
+		r.refuseKey("nodes", "a role that prepares the nodes runs on all of them: give nodes: all")
+	case r.given["gpus"] != nil && r.place.GPUs != roles.GPUsAll:
+		r.refuseKey("gpus", "a role that prepares the nodes sees all GPUs: give gpus: all, or omit it")
+	case r.given["ports"] != nil && len(r.def.Program.Ports) > 0:
+		r.refuseKey("ports", "a role that prepares the nodes has no ports: omit ports")
+	}
+	r.place.GPUs, r.def.Program.Ports = roles.GPUsAll, nil
 }
 
 // refuseKey records a mistake at a key of the role, or at the role if it does not have the key.
@@ -220,6 +248,7 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 		r.checkShared(byName)
 		r.checkClusters(defs)
 	}
+	l.checkSetups(readers)
 	l.checkRest(readers)
 	l.checkCycle("with", readers, func(d roles.Definition) []string { return d.Placement.With })
 	l.checkCycle("after", readers, func(d roles.Definition) []string { return d.After })
@@ -247,13 +276,31 @@ func (r *roleReader) checkNames(key string, used []string, byName map[string]*ro
 	}
 }
 
-// checkShared refuses a role that shares the GPUs of one that itself shares those of another.
+// checkShared refuses a role that is with one that prepares the nodes, or that shares the GPUs of one
+// that itself shares those of another.
 func (r *roleReader) checkShared(byName map[string]*roleReader) {
 	for _, name := range r.place.With {
 		other := byName[name]
+		if other != nil && other.def.PreparesNode {
+			r.refuseKey("with", "%s prepares all nodes, so it has none to share: give nodes: all", other.owner)
+		}
 		if r.place.GPUs == roles.GPUsShared && other != nil && other.place.GPUs == roles.GPUsShared {
 			r.refuseKey("gpus", "gpus: shared, and %s, with which it is, has gpus: shared, too: "+
 				"place it with the role whose GPUs they are", name)
+		}
+	}
+}
+
+// checkSetups refuses a second role that prepares the nodes.
+func (l *errorList) checkSetups(readers []*roleReader) {
+	var first *roleReader
+	for _, r := range readers {
+		switch {
+		case !r.def.PreparesNode:
+		case first == nil:
+			first = r
+		default:
+			r.refuseKey("oneshot", "%s already prepares the nodes: give one role with oneshot: node", first.owner)
 		}
 	}
 }

@@ -183,7 +183,7 @@ roles:
 func TestParseShortForms(t *testing.T) {
 	defs := mustParse(t, `
 roles:
-- {name: setup, nodes: all, oneshot: true, command: "true"}
+- {name: setup, nodes: all, oneshot: node, command: "true"}
 - {name: head, nodes: head, after: [setup], command: serve}
 - {name: worker, nodes: all, after: [head], command: serve}
 - {name: sandbox, nodes: all, require: 3, command: serve}
@@ -193,7 +193,7 @@ roles:
 	if defs[0].Timeout != 10*time.Minute || defs[1].Timeout != 0 {
 		t.Errorf("setup has %s, head %s", defs[0].Timeout, defs[1].Timeout)
 	}
-	for at, gpus := range []int{0, 0, 0, 0, 1, 0} {
+	for at, gpus := range []int{roles.GPUsAll, 0, 0, 0, 1, 0} {
 		if defs[at].Placement.GPUs != gpus {
 			t.Errorf("%s: got %d GPUs, want %d", defs[at].Name, defs[at].Placement.GPUs, gpus)
 		}

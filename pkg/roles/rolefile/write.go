@@ -98,6 +98,8 @@ func usualOf(all []roles.Definition, def roles.Definition) roles.Definition {
 		r.given = map[string]*yaml.Node{"ranks-per-node": {}}
 	}
 	r.completePlacement()
+	r.def.PreparesNode = def.PreparesNode
+	r.checkSetup()
 	if hasCount {
 		r.place.RanksPerNode = 0
 	}
