@@ -49,9 +49,9 @@ func TestBashCompletes(t *testing.T) {
 		"bringupd local --ro":              "--roles",
 		"bringupd check --js":              "--json",
 		"bringupd --launched":              "",
-		"bringupd --role=":                 "auto sandbox",
-		"bringupd --role=s":                "sandbox",
-		"bringupd --role s":                "sandbox",
+		"bringupd --role=":                 "auto",
+		"bringupd --role=a":                "auto",
+		"bringupd --role a":                "auto",
 		"bringupd --role=s --log-format=j": "json",
 		"bringupd --verbose --log-f":       "--log-format=",
 		"bringupd --log-dir=l":             "", // bash completes files

@@ -129,7 +129,7 @@ func TestChecksTakeFlagsOfJobs(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	job := []string{"--role=auto", "--ranks-per-node=2", "--bind=none", "--setup-cmd=touch ran",
-		"--sandbox-cmd=touch ran", "--sandbox-step", "--dry-run",
+		"--sandbox-cmd=touch ran", "--dry-run",
 		"--on-failure=requeue", "--max-requeues=3", "--driver-grace=100s", "--", "touch", "ran"}
 	if got := call(t, nil, doctorArgs(job...)...); got.code != 0 || got.err != "" ||
 		!strings.HasPrefix(got.out, "PASS") {

@@ -91,13 +91,15 @@ func TestRolesOfScripts(t *testing.T) {
 			continue // of Kubernetes
 		}
 		with, isKnown := scriptCalls[script.Name]
-		calls := runScript(t, script, with.env, with.driver)
+		submit := t.TempDir()
+		calls := runScript(t, script, submit, with.env, with.driver)
 		if !isKnown || len(calls) == 0 {
 			t.Errorf("the test does not know how to run the script %s, which has %d calls", script.Name, len(calls))
 		}
 		all = append(all, "# "+script.Name+": "+script.FileName()+"\n")
 		for _, args := range calls {
-			all = append(all, describeRoles(t, with.env, args))
+			text := describeRoles(t, with.env, args)
+			all = append(all, strings.ReplaceAll(text, submit, "/submit"))
 		}
 	}
 	compareGolden(t, path, strings.Join(all, "\n"))
@@ -114,7 +116,8 @@ var standIns = map[string]string{
 		case "$1" in */bringupd | bringupd | bash) exec "$@" ;; esac
 		shift
 	done`,
-	"bringupd": `case "$1" in -*) printf '%s\0' "$@" >"$(mktemp -p "$CALLS")" ;; esac`,
+	"bringupd": `case "$1" in -*) printf '%s\0' "$@" >"$(mktemp -p "$CALLS")" ;; esac
+	[ "$1" != --dry-run ] || exec env ` + mainVariable + `=1 "$PROGRAM" "$@"`,
 }
 
 // scriptCalls are the variables and the driver with which the scripts are run.
@@ -135,12 +138,17 @@ var scriptCalls = map[string]struct{ env, driver []string }{
 	"lsf":      {env: []string{"BRINGUPD_FRAMEWORK=ray", "DRIVER=python train.py"}},
 }
 
-// runScript returns the sorted command lines of bringupd that a script runs on any node.
-func runScript(t *testing.T, script deploy.Script, env, driver []string) (calls [][]string) {
+// runScript returns the sorted command lines of bringupd that a script, which is submitted in a
+// directory, runs on any node.
+func runScript(t *testing.T, script deploy.Script, submit string, env, driver []string) (calls [][]string) {
 	t.Helper()
 	dir := t.TempDir()
-	bin, records, submit := filepath.Join(dir, "bin"), filepath.Join(dir, "calls"), filepath.Join(dir, "submit")
-	for _, made := range []string{bin, records, submit} {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, records := filepath.Join(dir, "bin"), filepath.Join(dir, "calls")
+	for _, made := range []string{bin, records} {
 		if err := os.Mkdir(made, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +166,10 @@ func runScript(t *testing.T, script deploy.Script, env, driver []string) (calls 
 	write(filepath.Join(dir, "nodes"), "n1\nn2\nn3\nn4\n")
 	command := exec.Command("bash", append([]string{filepath.Join(dir, "script")}, driver...)...)
 	command.Dir = submit
-	command.Env = slices.Concat([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "CALLS=" + records, "HOME=" + dir,
-		"LOG_DIR=logs", "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-4]", "SLURM_SUBMIT_DIR=" + submit,
+	command.Env = slices.Concat([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "CALLS=" + records,
+		"PROGRAM=" + self, "HOME=" + dir,
+		"LOG_DIR=" + filepath.Join(submit, "logs"),
+		"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-4]", "SLURM_SUBMIT_DIR=" + submit,
 		"PBS_NODEFILE=" + filepath.Join(dir, "nodes"), "PBS_O_WORKDIR=" + submit, "PBS_JOBID=7",
 		"LSB_MCPU_HOSTS=n1 1 n2 1 n3 1 n4 1"}, env)
 	if out, err := command.CombinedOutput(); err != nil {
@@ -171,7 +181,7 @@ func runScript(t *testing.T, script deploy.Script, env, driver []string) (calls 
 	}
 	seen := make(map[string]bool)
 	for _, name := range files {
-		text := strings.ReplaceAll(contents(t, name), submit, "/submit")
+		text := contents(t, name)
 		if !seen[text] {
 			calls = append(calls, splitWords(text))
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -34,17 +33,17 @@ type options struct {
 // launchOptions are the settings about the launch and this node's part in it, in addition to the
 // launcher's environment.
 type launchOptions struct {
-	requestedRole roles.DaemonRole
-	overrides     launcher.Overrides // except numbers
-	nodeIndex     int                // -1: not given
-	localSize     int                // given by "bringupd local"; 0: otherwise
-	interfaces    string
-	gpus          int // -1: not given
+	role       string             // always auto
+	overrides  launcher.Overrides // except numbers
+	nodeIndex  int                // -1: not given
+	localSize  int                // given by "bringupd local"; 0: otherwise
+	interfaces string
+	gpus       int // -1: not given
 }
 
 func newOptions() *options {
 	o := &options{
-		launchOptions: launchOptions{requestedRole: roles.RoleAuto, nodeIndex: -1, gpus: -1},
+		launchOptions: launchOptions{role: autoRole, nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(),
 		shared:    framework.Options{Port: framework.DefaultPort, Auth: framework.AuthAuto},
 		logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
@@ -142,8 +141,6 @@ func (o *options) jobSettings() config.List {
 				membership.ParseSandboxQuorum, config.ShowText,
 				"sandboxes that the driver needs: all, any, head (that of node 0), or a "+
 					"number").WithWords("all", "any", "head"),
-			config.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step,
-				"wait for sandboxes that are a job step of their own (--role=sandbox)"),
 		),
 		config.AssignCategory(checkHeading, checkSettings(&o.checks)...),
 		config.AssignCategory("Timeouts, for example 90s or 5m",
@@ -180,8 +177,8 @@ func (o *options) nodeSettings() config.List {
 				"node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
 		config.AssignCategory(launchHeading,
-			config.NewChoice("role", []string{"auto", "sandbox"}, (*string)(&o.requestedRole),
-				"auto (head on node 0, worker on others), or sandbox (a sandbox in a job step of its own)"),
+			config.NewValue("role", "auto", &o.role, parseDaemonRole, config.ShowUnchanged,
+				"auto: the daemon of node 0 is the head, the others are workers").WithWords(autoRole),
 			config.NewText("step", "NAME", &o.cfg.Roles.Step,
 				"further job step of the run, to which this daemon "+
 					"belongs").WithoutVariable().WithoutFile(),

@@ -32,8 +32,8 @@ func (inv *invocation) printConfig(all config.List, cfg deps.Config, role roles.
 }
 
 // printRoles prints the roles of a job as a file for --config, with the commands as they were given.
-// A mistake of the launch determines the exit code.
-func (inv *invocation) printRoles(cfg deps.Config, launch error) error {
+// It also does so where no launcher has started it, such as in a job script.
+func (inv *invocation) printRoles(cfg deps.Config) error {
 	file, err := cfg.RoleFile()
 	if err != nil {
 		return usageErrorf("%v", err)
@@ -42,8 +42,6 @@ func (inv *invocation) printRoles(cfg deps.Config, launch error) error {
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	if _, err := io.WriteString(inv.streams.Out, text); err != nil {
-		return err
-	}
-	return launch
+	_, err = io.WriteString(inv.streams.Out, text)
+	return err
 }

@@ -28,6 +28,7 @@ const (
 
 const (
 	useStartTimeout = "give --start-timeout, or the key timeout of a role"
+	useStepKey      = "make the sandbox a role with the key step; --dry-run --roles prints the file of other flags"
 	useActiveCheck  = "give --active-check with a command of your own, see docs/checks.md"
 )
 
@@ -42,6 +43,7 @@ var removals = []removal{
 	{"run", "setup-timeout", "TIME", useStartTimeout},
 	{"run", "sandbox-timeout", "TIME", useStartTimeout},
 	{"run", "service-timeout", "TIME", useStartTimeout},
+	{"run", "sandbox-step", "", useStepKey},
 	{"run", "restart-backoff", "TIME",
 		"restarts follow at once, after 1s, 2s and so on up to 1m; a role has the key restarts.backoff"},
 	{"run", "restart-window", "TIME", "all restarts count; a role has the key restarts.window"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func (inv *invocation) newConfig(
 			return cfg, "", usageErrorf("%v", err)
 		}
 	}
-	if cfg.Driver, err = inv.selectDriver(o, fromFile); err != nil {
+	if cfg.Driver, err = inv.selectDriver(fromFile); err != nil {
 		return cfg, "", err
 	}
 	if err := o.validateSettings(all); err != nil {
@@ -51,12 +52,8 @@ func (inv *invocation) newConfig(
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v", err)
 	}
-	if role == roles.RoleSandbox {
-		cfg.Roles.Step = roles.SandboxStep
-	} else {
-		err = o.addChecks(&cfg)
-		cfg.RenewChecks = o.addChecks
-	}
+	err = o.addChecks(&cfg)
+	cfg.RenewChecks = o.addChecks
 	return cfg, role, err
 }
 
@@ -80,22 +77,30 @@ func (o *options) addChecks(cfg *deps.Config) error {
 	return nil
 }
 
-// selectDriver returns the driver on the command line, or otherwise that of the file. A step with
-// sandboxes ignores the file's driver, which belongs to another step.
-func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, error) {
+// selectDriver returns the driver on the command line, or otherwise that of the file.
+func (inv *invocation) selectDriver(fromFile []string) ([]string, error) {
 	switch {
 	case inv.hasDashes && len(inv.driver) == 0:
 		return nil, usageErrorf("cannot run an empty driver: nothing follows --; omit it to run without a driver")
-	case inv.hasDashes && o.requestedRole == roles.RoleSandbox:
-		return nil, usageErrorf(
-			"cannot run a driver with --role=sandbox: the driver belongs to the step of the other daemons")
 	case inv.hasDashes:
 		return inv.driver, nil
-	case o.requestedRole == roles.RoleSandbox:
-		return nil, nil
 	default:
 		return fromFile, nil
 	}
+}
+
+// autoRole is the only value of --role: the place of a daemon decides what it does.
+const autoRole = "auto"
+
+// parseDaemonRole parses the value of --role.
+func parseDaemonRole(text string) (string, error) {
+	switch text {
+	case autoRole:
+		return text, nil
+	case "sandbox":
+		return "", errors.New("it was removed: " + useStepKey)
+	}
+	return "", errors.New("give " + autoRole)
 }
 
 // baseConfig returns the parts of the configuration that need no validation.
@@ -121,12 +126,10 @@ func (o *options) validateSettings(all config.List, checks ...string) error {
 	switch {
 	case o.printRoles && !o.dryRun:
 		return usageErrorf("cannot use --roles without --dry-run: a run prints no file; give both")
-	case o.requestedRole == roles.RoleSandbox && o.cfg.Sandbox.Command == "":
-		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.FindSetting("sandbox-require").Source == config.SourceFlag && !o.cfg.Sandbox.IsRequested():
-		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd")
 	}
 	if err := config.ValidateRecovery(all, &o.cfg.After, o.onFailure); err != nil {
 		return usageErrorf("%v", err)
@@ -158,25 +161,24 @@ func resolveLogDir(dir string) (string, error) {
 
 // setIdentity determines the identity of this daemon in its launch.
 func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
-	role := o.requestedRole
 	host, err := os.Hostname()
 	if err != nil {
-		return role, err
+		return "", err
 	}
 	id, err := o.identifyDaemon(host)
 	if err != nil {
-		return role, err
+		return "", err
 	}
 	id.Steps = cfg.StepNames()
 	cfg.Identity, cfg.Address = id, launcher.AddressFinder(id, o.interfaces)
 	cfg.After.Requeue.By = id.NewRequeuer(runLauncherProgram)
 	if cfg.Team, err = o.neededNodes(id); err != nil {
-		return role, err
+		return "", err
 	}
 	if cfg.Roles.Step != "" {
 		return roles.ElectStepRole(id, cfg.Roles.Step)
 	}
-	return roles.ElectRole(id, role)
+	return roles.ElectRole(id), nil
 }
 
 // identifyDaemon determines the identity from the launcher and the flags.

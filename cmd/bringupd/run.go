@@ -107,7 +107,7 @@ func (inv *invocation) planOrRun(
 		}
 		return nil
 	case o.printRoles && !config.IsUsageError(err):
-		return inv.printRoles(cfg, err)
+		return inv.printRoles(cfg)
 	case o.dryRun && !config.IsUsageError(err):
 		return inv.printConfig(all, cfg, role, err)
 	case err != nil:

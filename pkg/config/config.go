@@ -74,26 +74,17 @@ type Streams struct{ In, Out, Err *os.File }
 
 // Sandbox configures the sandboxes.
 type Sandbox struct {
-	Command string        // run by /bin/sh on every node; empty if this daemon starts no sandbox
-	Step    bool          // another step of the job starts the sandboxes
+	Command string        // run by /bin/sh on every node; empty if there are none
 	Ready   *health.Probe // nil if a sandbox is ready once it runs
 	Require membership.SandboxQuorum
 }
 
 // IsRequested reports whether the gate waits for sandboxes.
-func (s Sandbox) IsRequested() bool { return s.Command != "" || s.Step }
+func (s Sandbox) IsRequested() bool { return s.Command != "" }
 
 // StepNames returns the names of the run's further job steps, in the order of their numbers.
 func (c *Config) StepNames() []string {
-	if c.Sandbox.Step {
-		return []string{roles.SandboxStep}
-	}
 	return roles.StepNames(c.Roles.Definitions)
-}
-
-// IsSandboxDaemon reports whether this daemon runs only its node's sandbox, in a step of its own.
-func (c *Config) IsSandboxDaemon() bool {
-	return c.Roles.Step == roles.SandboxStep && !c.Roles.AreGiven()
 }
 
 // Timeouts are the timeouts. All are positive.
@@ -132,11 +123,6 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.LogDir) {
 		return fmt.Errorf("cannot use log directory %q: give an absolute path", c.LogDir)
 	}
-	if c.Sandbox.Command != "" && c.Sandbox.Step {
-		return fmt.Errorf(
-			"cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): " +
-				"give one")
-	}
 	if size := c.Team.ForSize(c.Identity.Size).Min; c.Sandbox.Require.ExceedsSize(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
@@ -166,7 +152,7 @@ func (c *Config) validateLauncher() error {
 	if err == nil || nodes == 1 && one {
 		return nil
 	}
-	if !w.IsRequested() && (c.Framework.HasServices() || c.Sandbox.Command != "" || c.Sandbox.Step) {
+	if !w.IsRequested() && (c.Framework.HasServices() || c.Sandbox.IsRequested()) {
 		return nil // the other nodes have work
 	}
 	return err

@@ -29,7 +29,6 @@ func TestValidate(t *testing.T) {
 		{"the defaults", func(*Config) {}, ""},
 		{"a relative log directory", func(c *Config) { c.LogDir = "logs" }, "absolute"},
 		{"no log directory", func(c *Config) { c.LogDir = "" }, "absolute"},
-		{"two sandboxes", func(c *Config) { c.Sandbox.Command, c.Sandbox.Step = "true", true }, "--sandbox-step"},
 		{"more sandboxes than nodes", func(c *Config) { c.Sandbox.Require = require(t, "5") }, "4 nodes"},
 		{"as many sandboxes as nodes", func(c *Config) { c.Sandbox.Require = require(t, "4") }, ""},
 		{"no time to join", func(c *Config) { c.Times.Join = 0 }, "--join-timeout"},
@@ -93,10 +92,6 @@ func TestValidate(t *testing.T) {
 			role("./app", 1)(c)
 			c.Roles.Definitions[0].Program.Step, c.Identity.Launcher = "judge", launcher.LauncherPBS
 		}, "step judge without Slurm"},
-		{"the daemon of a sandbox", func(c *Config) {
-			c.Roles.Step,
-				c.Sandbox.Command = roles.SandboxStep, "serve"
-		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimeouts(),

@@ -19,9 +19,6 @@ func (c *Config) RoleFile() (rolefile.File, error) {
 	if c.Roles.AreGiven() {
 		return rolefile.File{Roles: c.Roles.Definitions, Spares: c.Roles.Spares}, nil
 	}
-	if c.IsSandboxDaemon() {
-		return rolefile.File{Roles: c.sandboxRoles()}, nil
-	}
 	var file rolefile.File
 	if team := c.Team.ForSize(c.Identity.Size); c.HasSpares() {
 		if team.Min < team.Max {
@@ -119,9 +116,6 @@ func (c *Config) sandboxRoles() (all []roles.Definition) {
 	add := func(name string, nodes int, quorum roles.Quorum) {
 		sandbox := c.newRole(name, nodes, c.Sandbox.Command, c.Sandbox.Ready)
 		sandbox.Required = roles.Requirement{Start: quorum, Run: quorum}
-		if c.Sandbox.Step || c.IsSandboxDaemon() {
-			sandbox.Program.Step = roles.SandboxStep
-		}
 		if c.hasNodes(nodes) {
 			all = append(all, sandbox)
 		}

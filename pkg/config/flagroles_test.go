@@ -43,12 +43,9 @@ func TestRoleFileIsReadAgain(t *testing.T) {
 		"a dedicated head": func(c *config.Config) { services.DedicatedHead = true; c.Framework = services },
 		"a cluster":        func(c *config.Config) { c.Framework = ray.New().BuildFramework(framework.Options{}) },
 		"sandboxes":        func(c *config.Config) { c.Sandbox = config.Sandbox{Command: "box", Ready: &probe} },
-		"sandboxes of a step": func(c *config.Config) {
-			c.Sandbox.Step, c.Driver = true, []string{"drive"}
+		"the sandbox of the head": func(c *config.Config) {
+			c.Sandbox.Command, c.Driver = "box", []string{"drive"}
 			c.Sandbox.Require, _ = membership.ParseSandboxQuorum("head")
-		},
-		"the step of sandboxes": func(c *config.Config) {
-			c.Sandbox.Command, c.Roles.Step, c.Setup = "box", roles.SandboxStep, "no role of this step"
 		},
 		"ranks per node": func(c *config.Config) {
 			c.Driver, c.World, c.Framework = []string{"rank"}, world(ranks.LayoutRequest{PerNode: "3"}), services

@@ -76,7 +76,7 @@ func (s *RoleSet) ReadFile(path string, all List, read FileReader) error {
 func (c *Config) validateStep() error {
 	names, step := roles.StepNames(c.Roles.Definitions), c.Roles.Step
 	switch {
-	case step == "" || c.IsSandboxDaemon() && c.Sandbox.Command != "" || slices.Contains(names, step):
+	case step == "" || slices.Contains(names, step):
 		return nil
 	case len(names) == 0:
 		return fmt.Errorf("cannot use --step=%s: no role has the key step", step)
@@ -134,7 +134,7 @@ func (c *Config) validateRoles() error {
 		{len(c.Driver) > 0, "a driver", "make it the command of a primary role"},
 		{c.World.IsRequested(), "ranks (--ranks-per-node, --ranks)", "give ranks-per-node to a role"},
 		{c.Framework.HasServices(), "services (--framework, --head-cmd, --worker-cmd)", "make each service a role"},
-		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd, --sandbox-step)", "make the sandbox a role"},
+		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd)", "make the sandbox a role"},
 		{c.World.Hang > 0, "--hang-timeout", "give hang-timeout to a role"},
 		{c.World.GoOn, "--on-rank-failure=continue", "the ranks of an instance fail as one"},
 		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: node"},

@@ -412,7 +412,11 @@ func (h *head) awaitNodes(ctx context.Context, something string, within time.Dur
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
-	h.serviceInfo.Store(&serviceInfo{endpoint: h.running.cluster.Endpoint, hosts: h.teamHosts()})
+	endpoint := h.running.cluster.Endpoint
+	if ofRole := h.serviceInfo.Load(); ofRole != nil {
+		endpoint = ofRole.endpoint
+	}
+	h.serviceInfo.Store(&serviceInfo{endpoint: endpoint, hosts: h.teamHosts()})
 	if h.running.roles != nil {
 		h.running.roles.OpenGate(h.RunCtx)
 	}

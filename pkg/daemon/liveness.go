@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +18,6 @@ type failureState struct {
 	silentAtEnd atomic.Pointer[[]int] // nodes whose heartbeats have stopped at the end; nil before
 	failures    health.FailureSet
 	remoteExits lifecycle.RecentExits // that other nodes have reported
-	// nodes whose daemon of a sandbox in a step of its own is lost
-	lostSandboxes struct {
-		sync.Mutex
-		nodes []int
-	}
 }
 
 // monitoredPeers returns the members that should be alive, with their heartbeats.
@@ -46,11 +40,6 @@ func (h *head) recordLoss(f *health.Failure, nodes []int, at time.Time) {
 	if h.resultFinal.Load() {
 		h.membership.LoseAtEnd(nodes)
 		return
-	}
-	if h.cfg.Sandbox.Step {
-		if nodes = h.recordSandboxLosses(f, nodes, at); len(nodes) == 0 {
-			return
-		}
 	}
 	record := f.Failure
 	record.Header, record.Phase, record.LostNodes = h.recordHeader(), h.Events.CurrentPhase(), nodes

@@ -46,7 +46,7 @@ type node struct {
 	localRoles
 
 	commands    *exec.Node                  // from outside and of an mpirun; nil without a run directory
-	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
+	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up, or a cluster of a role is planned
 }
 
 // reporters are the parts that report to users and to other systems.
@@ -112,11 +112,7 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	n.Events.WriteEvent(eventlog.NodeFailed,
 		eventlog.Fields{FailureFields: eventlog.FailureFields{Kind: f.Kind, What: f.Message}})
 	rec := f.Failure
-	member := n.id.NodeIndex
-	if state == record.StateSandboxFailed { // the same name in any step
-		member = n.ownNode()
-	}
-	tried := n.Report(signal.NodeName(member, n.id.Size, state), &rec, true)
+	tried := n.Report(signal.NodeName(n.id.NodeIndex, n.id.Size, state), &rec, true)
 	if !health.IsRequestedEnd(f.Kind) { // a daemon that was asked to end does not wait for the file system
 		<-tried
 	}

@@ -322,10 +322,15 @@ func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (e
 		Host: n, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
 		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
-	if err == nil {
-		n.roles.Start()
+	if err != nil {
+		return err
 	}
-	return err
+	// Commands from outside find the cluster, if there is one.
+	if endpoint, hasCluster := n.roles.ClusterEndpoint(); hasCluster {
+		n.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
+	}
+	n.roles.Start()
+	return nil
 }
 
 // runLocalRoles waits for the plan of the roles and starts those of this node.

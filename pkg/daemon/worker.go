@@ -72,7 +72,7 @@ func (w *worker) joinRun() error {
 			"cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
-	if job.ConfigDigest != w.cfg.Digest() && !w.cfg.IsSandboxDaemon() {
+	if job.ConfigDigest != w.cfg.Digest() {
 		remedy := "give all nodes the same flags, environment variables and configuration file"
 		if job.ProgramVersion != w.cfg.Program {
 			remedy += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program,

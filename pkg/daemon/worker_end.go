@@ -241,9 +241,6 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	if errors.As(err, &end) {
 		return end
 	}
-	if w.cfg.IsSandboxDaemon() {
-		return w.endSandboxDaemon(err)
-	}
 	f := w.publishFailure(err, record.StateFailed)
 	if errors.As(context.Cause(w.EndKnownCtx), &end) {
 		return end

@@ -196,8 +196,6 @@ func (d *Definition) Unsupported() string {
 		return "the key ranks"
 	case p.RanksGoOn:
 		return "on-rank-failure: continue"
-	case d.Program.Step != "" && d.Program.Command == "" && d.Program.Framework == "":
-		return "the key step without a command"
 	case d.Program.Framework != "" && (d.Primary || d.Oneshot):
 		return "the key framework of a primary or oneshot role"
 	}

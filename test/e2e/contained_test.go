@@ -99,23 +99,3 @@ func TestContainedProc(t *testing.T) {
 		t.Errorf("standard error lacks what to do:\n%s", &j.stderr)
 	}
 }
-
-// TestContainedApart checks daemons and sandboxes in separate containers, which share only the log
-// directory and the network.
-func TestContainedApart(t *testing.T) {
-	bed := claim(t, fewNodes)
-	logs := bed.place(t)
-	srun := "srun --overlap --kill-on-bad-exit=1 --wait=0 " +
-		strings.Join(bed.container("--proc", "/proc", "--unshare-pid"), " ") + " " + program +
-		" --log-dir=" + logs
-	script := "#!/bin/sh\n" +
-		srun + " --role=sandbox --sandbox-cmd='cd /tmp && touch mine && exec python3 -m " +
-		"http.server 6000' --sandbox-ready=tcp:6000 &\n" +
-		srun + ` --sandbox-step -- sh -c 'ls /tmp/mine 2>&1 >/dev/null | wc -l; for host in n0 n1; do
-			python3 -c "import urllib.request as u; print(u.urlopen(\"http://$host:6000/mine\").status)"; done'` +
-		"\necho main: $?\nwait %1\necho sandbox: $?\n"
-	if out, want := bed.batch(t, script, "-N", "2", "-w", "n[0-1]", "--ntasks-per-node=1"),
-		"1\n200\n200\nmain: 0\nsandbox: 0\n"; out != want {
-		t.Errorf("the job wrote %q, want %q", out, want)
-	}
-}

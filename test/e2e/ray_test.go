@@ -143,7 +143,8 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 }
 
 // TestRayWithASandboxOfItsOwn checks Ray on two nodes and a sandbox in a separate step: the driver
-// starts when both are ready, and finds the nodes of the one and the port of the other.
+// starts when both are ready, and finds the nodes of the one and the port of the other. A command from
+// outside finds the cluster, too.
 func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
@@ -151,7 +152,8 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
 	b, logs := bed.submitRayBy(t, "ray-sandbox.sbatch",
 		[]string{"--nodes=2", "--nodelist=n[0-1]"}, "",
-		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && exec python "+driver)
+		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && [ $RAY_ADDRESS = $("+program+
+			" exec --node=1 $BRINGUPD_RUN_DIR -- sh -c 'echo $RAY_ADDRESS') ] && exec python "+driver)
 	within(t, rayEnd, func() string {
 		if results, _ := filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult)); len(
 			results) == 0 {

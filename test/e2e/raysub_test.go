@@ -132,8 +132,8 @@ func TestRaySub(t *testing.T) {
 	}
 	for name, line := range map[string]string{
 		"ray-head.log": "Ray runtime started", "ray-worker-0.log": "Ray runtime started",
-		"ray/ray-worker-0001.log": "Ray runtime started",
-		"sandbox/sandbox-1.log":   "Serving HTTP", "sandbox/told-n1": "hello 6001",
+		"ray/cluster-0.1.log":   "Ray runtime started",
+		"sandbox/sandbox-1.log": "Serving HTTP", "sandbox/told-n1": "hello 6001",
 	} {
 		if log, err := os.ReadFile(filepath.Join(logs, name)); err != nil ||
 			!strings.Contains(string(log), line) {

@@ -75,16 +75,6 @@ func (c *Config) CheckTimeout() time.Duration {
 	return within
 }
 
-// SandboxTimeout returns how long the gate waits for sandboxes if the job has run for age. The
-// sandboxes of another step start with the job, the others when their nodes have passed their
-// checks.
-func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
-	if c.Sandbox.Step {
-		return max(0, c.Times.Start-age)
-	}
-	return c.CheckTimeout() + c.Times.Start
-}
-
 // RunLocation returns the location of the run directory, and the identity of this node in it.
 func (c *Config) RunLocation() signal.Location {
 	id := c.Identity

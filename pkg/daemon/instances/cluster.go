@@ -153,6 +153,23 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	return c.AwaitMembers(ctx, members, s.role.Ready.Timeout)
 }
 
+// ClusterEndpoint returns the endpoint of the only cluster of a framework that the roles have, and
+// reports whether there is one.
+func (n *Node) ClusterEndpoint() (framework.Endpoint, bool) {
+	plan := n.plans.plan.Load()
+	var found []*roles.RolePlan
+	for i := range plan.Roles {
+		if role := &plan.Roles[i]; role.Program.Framework != "" {
+			found = append(found, role)
+		}
+	}
+	if len(found) != 1 || len(found[0].Instances) != 1 {
+		return framework.Endpoint{}, false
+	}
+	c, err := describeCluster(n.cfg, plan, found[0], &found[0].Instances[0])
+	return c.Endpoint, err == nil
+}
+
 // clusterVariables returns the variables of the only cluster of a framework that a role starts
 // after or shares nodes with.
 func clusterVariables(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan) (map[string]string, error) {

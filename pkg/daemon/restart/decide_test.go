@@ -203,7 +203,6 @@ func TestStepFindsNoRun(t *testing.T) {
 		code    int
 		prints  string
 	}{
-		{roles.SandboxStep, []string{"judge"}, 66, "with --sandbox-step"},
 		{"judge", []string{"actor"}, 66, "with the same --config"},
 		{"judge", []string{"judge"}, 65, "cannot find c among the nodes of run 17.0"},
 	} {

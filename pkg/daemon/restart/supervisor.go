@@ -519,14 +519,10 @@ func (s *supervisor) adoptRun(ctx context.Context) error {
 	defer cancel()
 	dir, job, err := signal.NewStepFinder(s.cfg.RunLocation(), id.IsRunOfJob, step).AwaitRun(ctx)
 	if errors.Is(err, health.ErrDeadline) {
-		remedy := "the same --config"
-		if s.cfg.IsSandboxDaemon() {
-			remedy = "--sandbox-step"
-		}
 		return health.NewFailure(health.ShareUnusable,
 			"cannot find the run of step %s: %s has seen none of job %s in %s for %s: start the "+
-				"other step with %s and the same --log-dir",
-			step, id.Host, id.Job, s.cfg.LogDir, s.cfg.Times.Join, remedy)
+				"other step with the same --config and --log-dir",
+			step, id.Host, id.Job, s.cfg.LogDir, s.cfg.Times.Join)
 	}
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifec
 // live runs all attempts of the launch and checks its code.
 func (w *world) live(code int) {
 	w.t.Helper()
-	if got := w.runAttempts(w.t.Context(), roles.RoleAuto); got != code {
+	if got := w.runAttempts(w.t.Context(), roles.RoleHead); got != code {
 		w.t.Errorf("the code is %d, not %d: %q", got, code, w.said)
 	}
 }
@@ -193,7 +193,7 @@ func TestOrphanedAttempt(t *testing.T) {
 			w.make(0, 1)
 			w.make(1, 2)
 			orphan := w.make(2, -1)
-			w.runAttempts(t.Context(), roles.RoleAuto)
+			w.runAttempts(t.Context(), roles.RoleHead)
 			var result record.Result
 			if err := orphan.ReadRecord(t.Context(), "", signal.NameResult, &result); err != nil {
 				t.Fatal(err)

@@ -241,7 +241,7 @@ var nodeEndings = []ending{
 	failed("share-hangs", cause(3, health.ShareUnusable, "driver", "the share has not responded to node 3 (n3)")),
 	beforeGate(failed("deadline", cause(0, health.DeadlinePassed, "workers", "the head waited 5m0s for n[3-4]"),
 		consequences(health.SetupFailed, "check", 7)...)),
-	beforeGate(failed("sandbox-step",
+	beforeGate(failed("sandbox-late",
 		cause(0, health.DeadlinePassed, "sandbox", "after 5m6s the sandbox of n[0-3] is not ready")).
 		with(func(a *Summary) { a.AtPhase = record.PhaseCheck })),
 	beforeGate(failed("usage", cause(3, health.Usage, "join", "the configuration of node 3 (n3) differs"))),

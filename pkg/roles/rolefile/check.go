@@ -141,8 +141,7 @@ func (r *roleReader) checkProgram() {
 	isAlone := r.place.NodesPerInstance == 1 && r.place.RanksPerNode == 1
 	ends := r.def.Primary || r.def.Oneshot
 	switch {
-	case command == "" && framework == "" && r.given["command"] == nil && r.given["framework"] == nil &&
-		(r.given["step"] == nil || ends):
+	case command == "" && framework == "" && r.given["command"] == nil && r.given["framework"] == nil:
 		r.refuseKey("command", "command is missing: give the shell text that each process runs, or framework: %s",
 			joinOr(frameworks))
 	case command == "" && ends && r.given["command"] == nil:

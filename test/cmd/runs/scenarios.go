@@ -116,9 +116,7 @@ func scenarios() []scenario {
 		{name: "service-late-77", driver: sh("sleep 60"),
 			flags: with("--worker-cmd=touch ready.$SLURM_PROCID; test $SLURM_PROCID != 1 && " +
 				"exec sleep 1000; sleep 2; echo 'worker: segmentation fault' >&2; kill -SEGV $$"), code: 77},
-		{name: "deadline-124", driver: train,
-			flags: []string{"--sandbox-step", "--start-timeout=2s",
-				"--peer-timeout=4s"}, code: 124},
+		{name: "deadline-124", driver: sh("sleep 60"), flags: []string{"--deadline=2s"}, code: 124},
 		{name: "driver-126", driver: []string{place + "/nvml"}, flags: services, code: 126},
 		{name: "driver-127", driver: []string{"trian.py"}, flags: services, code: 127},
 		{name: "interrupted-130", driver: sh("sleep 60"), flags: services,
