@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -24,12 +25,12 @@ import (
 
 // localRoles is a node's part of the roles. It has the zero value if there are none.
 type localRoles struct {
-	roles      *instances.Node      // nil before the roles of this node start
-	rolePorts  *instances.PortBlock // nil if there is none
-	earlyPlan  *roles.PlanRecord    // with which the run has begun; nil: it has begun without
-	reviewed   *roles.Plan          // that of earlyPlan; nil: it has not been made here
-	isAccepted bool                 // the early plan is right for this node
-	hasNoRoles bool                 // the early plan does not concern this node
+	roles      *instances.Node   // nil before the roles of this node start
+	rolePorts  *ports.Block      // nil if there is none
+	earlyPlan  *roles.PlanRecord // with which the run has begun; nil: it has begun without
+	reviewed   *roles.Plan       // that of earlyPlan; nil: it has not been made here
+	isAccepted bool              // the early plan is right for this node
+	hasNoRoles bool              // the early plan does not concern this node
 }
 
 // prepareNode waits until this node has passed its checks, and has agreed to an early plan of the roles,
@@ -101,7 +102,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 			n.nodeName(n.id.NodeIndex), err)
 	}
 	if n.cfg.Roles.Step != "" {
-		n.rolePorts = instances.NewPortBlock(n.Background)
+		n.rolePorts = ports.New(n.Background)
 		return nil // the daemon of the run's own step offers them
 	}
 	gpus := len(n.layout.GPUs)

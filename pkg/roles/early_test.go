@@ -64,3 +64,25 @@ func TestStartRuleOf(t *testing.T) {
 		}
 	}
 }
+
+// TestNeedsPorts checks that roles whose ports are fixed need no block of ports, and that ranks, which
+// meet at a port, do.
+func TestNeedsPorts(t *testing.T) {
+	withPort := func(number int) roles.Definition {
+		port := roles.PortRequest{Name: "http", Number: number, Count: 1}
+		return roles.Definition{Program: roles.Program{Ports: []roles.PortRequest{port}}}
+	}
+	ranks := roles.Definition{Placement: roles.Placement{HasRanks: true}}
+	for _, tc := range []struct {
+		defs []roles.Definition
+		want bool
+	}{
+		{[]roles.Definition{withPort(7000)}, false},
+		{[]roles.Definition{withPort(7000), ranks}, true},
+		{[]roles.Definition{withPort(0), withPort(7000)}, true},
+	} {
+		if got := roles.NeedsPorts(tc.defs); got != tc.want {
+			t.Errorf("%+v: %v, want %v", tc.defs, got, tc.want)
+		}
+	}
+}

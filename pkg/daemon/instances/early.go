@@ -8,9 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -88,7 +90,7 @@ func (k EarlyFacts) drawBlocks(defs []roles.Definition) []int {
 		}
 		return firsts
 	}
-	_, blocks := blockRange()
+	_, blocks := ports.Range()
 	if blocks <= 0 {
 		return nil
 	}
@@ -103,7 +105,7 @@ func (k EarlyFacts) drawBlocks(defs []roles.Definition) []int {
 		if k.isOneMachine() { // its nodes may have different names
 			index = node
 		}
-		firsts[node] = lowestBlockPort + (int(drawn.Int64())+index)%blocks*roles.BlockSize
+		firsts[node] = ports.LowestPort + (int(drawn.Int64())+index)%blocks*roles.BlockSize
 	}
 	return firsts
 }
@@ -138,14 +140,10 @@ func (k EarlyFacts) addAddresses(ctx context.Context, facts []roles.NodeFacts, p
 // KeepPlannedPorts claims the block of a node in an early plan, and keeps the ports of its processes.
 // It returns nil if another program listens in the block, or another daemon claims it. Without a
 // block it returns one that has no ports.
-func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *PortBlock {
+func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *ports.Block {
 	first := plan.Nodes[place].FirstPort
 	if first == 0 {
-		return NewPortBlock(p.Background)
-	}
-	listening, err := health.PortsOfListeners(first, first+roles.BlockSize-1)
-	if err != nil {
-		return nil
+		return ports.New(p.Background)
 	}
 	last := first
 	var defs []roles.Definition
@@ -160,11 +158,45 @@ func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *Port
 			}
 		}
 	}
-	b := tryBlock(first, last-first+1, listening, false)
-	if b.cost() > 0 {
-		b.release()
+	block, err := ports.ClaimAt(p.Background, first, last-first+1)
+	if err != nil || block == nil {
 		return nil
 	}
-	b.serveSteps(p, defs)
-	return b.endWith(p.Background)
+	serveSteps(p, block, defs)
+	return block
+}
+
+// ClaimPorts claims a block of ports of the node for roles, and passes on those of further steps. If
+// no role needs a block, the result has no ports.
+func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*ports.Block, error) {
+	if !roles.NeedsPorts(defs) {
+		return ports.New(p.Background), nil
+	}
+	block, err := ports.Claim(p.Background, p.Dir.Name(), number)
+	if err == nil {
+		serveSteps(p, block, defs)
+	}
+	return block, err
+}
+
+// serveSteps passes on the ports of further steps, if the roles have any.
+func serveSteps(p *lifecycle.Publisher, block *ports.Block, defs []roles.Definition) {
+	if len(roles.StepNames(defs)) == 0 {
+		return
+	}
+	if err := block.ServeGrants(p.Background, p.Dir, p.NodeIndex); err != nil {
+		p.Log.Warn("the ports of further steps are not kept for them", zap.Error(err))
+	}
+}
+
+// portsOf returns the ports of a process that the file does not fix.
+func portsOf(role *roles.RolePlan, p roles.Process) (ports []int) {
+	for at, request := range role.Program.Ports {
+		for i := range max(1, request.Count) {
+			if request.Number == 0 {
+				ports = append(ports, p.Ports[at]+i)
+			}
+		}
+	}
+	return ports
 }

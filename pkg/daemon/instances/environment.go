@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -170,7 +171,7 @@ func commandOf(role *roles.RolePlan, p roles.Process) []string {
 // The ports at which the ranks of an instance meet: the end of the block of its first node has
 // groups of ports for instances, and the generations of an instance take turns.
 const (
-	rendezvousInstances   = 16
+	rendezvousInstances   = ports.MeetingPorts / rendezvousGenerations
 	rendezvousGenerations = 8
 )
 

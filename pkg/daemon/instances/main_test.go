@@ -26,6 +26,7 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -274,9 +275,9 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	cfg.Identity.NodeIndex, cfg.Identity.Size = node, size
 	cfg.World.PerNode, cfg.Progress = "1", `step (\d+)`
 	n.steps = stepwatch.New(cfg)
-	var ports *PortBlock
+	var block *ports.Block
 	if r.hasPorts && node == 0 {
-		ports = NewPortBlock(n.Background)
+		block = ports.New(n.Background)
 	}
 	n.children = service.NewChildren(
 		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log,
@@ -289,7 +290,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec,
 		Plan: r.plan, Size: size, Step: step, Name: host,
 		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r},
-		Out:  &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
+		Out:  &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: block,
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -45,7 +46,7 @@ type NodeConfig struct {
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // keyed by name, of the roles that are clusters
-	Ports      *PortBlock                     // this node's; nil if nothing keeps its ports
+	Ports      *ports.Block                   // this node's; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
 	// CPUTimes returns the processor times of process trees; nil: as /proc says.
 	CPUTimes func(children []int) (map[int]time.Duration, error)
@@ -146,7 +147,7 @@ func (n *Node) startOwn() {
 
 func (n *Node) startSupervisors() {
 	plan := n.plans.plan.Load()
-	var ports []int
+	var planned []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
 		isOwn := role.Program.Step == n.cfg.Step // otherwise another daemon of this node starts its processes
@@ -161,17 +162,17 @@ func (n *Node) startSupervisors() {
 			}
 			for _, p := range here {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
-					ports = append(ports, portsOf(role, p)...)
+					planned = append(planned, portsOf(role, p)...)
 				}
 			}
 		}
 	}
 	if n.cfg.Ports != nil && n.cfg.Step != "" {
-		if err := n.cfg.Ports.TakeGrants(n.stopAll, n.cfg.Dir, n.ownNode(), ports); err != nil {
+		if err := n.cfg.Ports.TakeGrants(n.stopAll, n.cfg.Dir, n.ownNode(), planned); err != nil {
 			n.cfg.Log.Warn("cannot take over ports from the daemon of the run's own step", zap.Error(err))
 		}
 	}
-	n.cfg.Ports.KeepOnly(ports...)
+	n.cfg.Ports.KeepOnly(planned...)
 	for _, s := range n.own {
 		n.supervisors.Add(1)
 		n.cfg.Background(func(ctx context.Context) {

@@ -1,4 +1,4 @@
-package instances
+package ports
 
 import (
 	"context"
@@ -8,12 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -28,29 +25,9 @@ func grantAddress(dir *signal.Dir, node int) string {
 	return "@bringupd-grants-" + hex.EncodeToString(dir.DeriveSecret(fmt.Sprintf("ports of node %d", node)))
 }
 
-// ClaimPorts claims a block of ports of the node, as [ClaimPortBlock] does, and passes on those of
-// further steps.
-func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*PortBlock, error) {
-	block, err := ClaimPortBlock(p.Background, defs, p.Dir.Name(), number)
-	if err == nil {
-		block.serveSteps(p, defs)
-	}
-	return block, err
-}
-
-// serveSteps passes on the ports of further steps, if the roles have any.
-func (b *PortBlock) serveSteps(p *lifecycle.Publisher, defs []roles.Definition) {
-	if len(roles.StepNames(defs)) == 0 {
-		return
-	}
-	if err := b.ServeGrants(p.Background, p.Dir, p.NodeIndex); err != nil {
-		p.Log.Warn("the ports of further steps are not kept for them", zap.Error(err))
-	}
-}
-
 // ServeGrants passes on ports that the block keeps to the daemons of further steps of the node, which
 // start the processes for them. Their containers share the network of the node.
-func (b *PortBlock) ServeGrants(background func(task func(ctx context.Context)), dir *signal.Dir, node int) error {
+func (b *Block) ServeGrants(background func(task func(ctx context.Context)), dir *signal.Dir, node int) error {
 	listener, err := net.Listen("unixpacket", grantAddress(dir, node))
 	if err != nil {
 		return fmt.Errorf("cannot pass on ports to further steps: %v", err)
@@ -68,7 +45,7 @@ func (b *PortBlock) ServeGrants(background func(task func(ctx context.Context)),
 
 // grant passes on the ports that the other end asks for, as far as they are kept. They are not kept here
 // any more.
-func (b *PortBlock) grant(conn *net.UnixConn) {
+func (b *Block) grant(conn *net.UnixConn) {
 	_ = conn.SetDeadline(time.Now().Add(grantTimeout))
 	for {
 		asked := make([]byte, 8*maxGranted)
@@ -97,7 +74,7 @@ func (b *PortBlock) grant(conn *net.UnixConn) {
 
 // TakeGrants takes ports over from the daemon of the node, as far as that keeps them. Without such a
 // daemon, in this network, there are none.
-func (b *PortBlock) TakeGrants(ctx context.Context, dir *signal.Dir, node int, ports []int) error {
+func (b *Block) TakeGrants(ctx context.Context, dir *signal.Dir, node int, ports []int) error {
 	var dialer net.Dialer
 	ctx, cancel := context.WithTimeout(ctx, grantTimeout)
 	defer cancel()
@@ -125,7 +102,7 @@ func (b *PortBlock) TakeGrants(ctx context.Context, dir *signal.Dir, node int, p
 }
 
 // receive receives a message with ports and their sockets.
-func (b *PortBlock) receive(conn *net.UnixConn) error {
+func (b *Block) receive(conn *net.UnixConn) error {
 	text, rights := make([]byte, 8*maxGranted), make([]byte, unix.CmsgSpace(4*maxGranted))
 	length, rightsLength, _, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {

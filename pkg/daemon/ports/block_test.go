@@ -1,6 +1,7 @@
-package instances
+package ports
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -15,16 +16,27 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// withPorts are roles that need a block of ports.
-var withPorts = []roles.Definition{{Program: roles.Program{Ports: []roles.PortRequest{{Name: "http", Count: 1}}}}}
+// testTasks returns a function that starts tasks, and one that ends them and waits for them, which the
+// end of the test does, too.
+func testTasks(t *testing.T) (background func(task func(ctx context.Context)), cancel func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	cancel = func() {
+		end()
+		tasks.Wait()
+	}
+	t.Cleanup(cancel)
+	return func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, cancel
+}
 
-// TestClaimPortBlock checks that daemons of one host have different blocks even if they look for one
+// TestClaim checks that daemons of one host have different blocks even if they look for one
 // at the same time, that a block in which a process listens is left out, and that a block is free
 // again when its daemon ends.
-func TestClaimPortBlock(t *testing.T) {
+func TestClaim(t *testing.T) {
 	background, cancel := testTasks(t)
 	claim := func() int {
-		block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
+		block, err := Claim(background, t.Name(), 0)
 		if err != nil {
 			t.Error(err)
 			return 0
@@ -71,7 +83,7 @@ func TestClaimPortBlock(t *testing.T) {
 // TestBlockAmongStrangers checks that a node has ports although others claim all blocks and listen in
 // each of them: only these ports are left out of the plan.
 func TestBlockAmongStrangers(t *testing.T) {
-	for first := lowestBlockPort; first < highestBlockPort; first += roles.BlockSize {
+	for first := LowestPort; first < highestPort; first += roles.BlockSize {
 		name := fmt.Sprintf("@bringupd-ports-%d", first)
 		claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 		if err != nil {
@@ -80,9 +92,9 @@ func TestBlockAmongStrangers(t *testing.T) {
 		defer func() { _ = claim.Close() }()
 	}
 	background, _ := testTasks(t)
-	claim := func(number int) *PortBlock {
+	claim := func(number int) *Block {
 		t.Helper()
-		block, err := ClaimPortBlock(background, withPorts, t.Name(), number)
+		block, err := Claim(background, t.Name(), number)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +106,7 @@ func TestBlockAmongStrangers(t *testing.T) {
 			t.Errorf("two daemons keep port %d", port)
 		}
 	}
-	for first := lowestBlockPort; first < highestBlockPort; first += roles.BlockSize {
+	for first := LowestPort; first < highestPort; first += roles.BlockSize {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+1))
 		if err != nil {
 			continue // kept above
@@ -106,7 +118,7 @@ func TestBlockAmongStrangers(t *testing.T) {
 		t.Errorf("the block from %d has the busy ports %v", block.First, block.Busy)
 	}
 	plan, err := roles.MakePlan([]roles.Definition{{
-		Name: "server", Program: withPorts[0].Program,
+		Name: "server", Program: roles.Program{Ports: []roles.PortRequest{{Name: "http", Count: 1}}},
 		Placement: roles.Placement{Nodes: 1, InstancesPerNode: 3, NodesPerInstance: 1, RanksPerNode: 1},
 	}}, []roles.NodeFacts{{Host: "n0", FirstPort: block.First, BusyPorts: block.Busy}})
 	if err != nil {
@@ -123,9 +135,9 @@ func TestBlockAmongStrangers(t *testing.T) {
 // that another daemon claims, and one with busy ports at which ranks meet.
 func TestCostOfBlock(t *testing.T) {
 	const first = 20000
-	meeting := first + roles.BlockSize - rendezvousInstances*rendezvousGenerations
+	meeting := first + roles.BlockSize - MeetingPorts
 	last := -1
-	for _, block := range []*PortBlock{
+	for _, block := range []*Block{
 		{First: first, claim: nopCloser{}},
 		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 1}},
 		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 2, meeting - 1}},
@@ -145,32 +157,11 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-// TestNoBlockWithoutPorts checks that no block is claimed for roles whose ports are fixed, and that a
-// block is for ranks, which meet at a port.
-func TestNoBlockWithoutPorts(t *testing.T) {
-	port := roles.PortRequest{Name: "http", Number: 7000, Count: 1}
-	fixed := roles.Definition{Program: roles.Program{Ports: []roles.PortRequest{port}}}
-	ranks := roles.Definition{Placement: roles.Placement{HasRanks: true}}
-	for _, tc := range []struct {
-		defs  []roles.Definition
-		needs bool
-	}{
-		{[]roles.Definition{fixed}, false}, {[]roles.Definition{fixed, ranks}, true},
-		{append(slices.Clone(withPorts), fixed), true},
-	} {
-		background, _ := testTasks(t)
-		block, err := ClaimPortBlock(background, tc.defs, t.Name(), 0)
-		if err != nil || (block.First > 0) != tc.needs {
-			t.Errorf("%+v: %+v, %v", tc.defs, block, err)
-		}
-	}
-}
-
-// TestPortBlockKeepsPorts checks that no process can listen on a port that a block keeps, whatever
+// TestBlockKeepsPorts checks that no process can listen on a port that a block keeps, whatever
 // options and address its socket has, and that one can as soon as the port is released.
-func TestPortBlockKeepsPorts(t *testing.T) {
+func TestBlockKeepsPorts(t *testing.T) {
 	background, cancel := testTasks(t)
-	block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
+	block, err := Claim(background, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,8 +216,8 @@ func TestPortBlockKeepsPorts(t *testing.T) {
 	}
 	cancel()
 	want("at the end", true, true, true)
-	(*PortBlock)(nil).KeepOnly(block.First)
-	(*PortBlock)(nil).Release(block.First)
+	(*Block)(nil).KeepOnly(block.First)
+	(*Block)(nil).Release(block.First)
 }
 
 // leaveConnections makes connections linger at a port, as those of a server that has ended do.

@@ -1,4 +1,6 @@
-package instances
+// Package ports keeps ports of a node for processes that do not run yet, and passes them on between the
+// daemons of the node.
+package ports
 
 import (
 	"context"
@@ -18,17 +20,20 @@ import (
 // The range from which blocks of ports are taken, if the kernel does not assign ports from it. Below
 // it are the ports of well-known services.
 const (
-	lowestBlockPort  = 16384
-	highestBlockPort = 32768
+	LowestPort  = 16384
+	highestPort = 32768
 )
+
+// MeetingPorts is the number of ports at the end of a block at which ranks meet.
+const MeetingPorts = 128
 
 // earlyPorts is the number of ports that a block keeps before it is known which ones are planned: the
 // first ones, because ports are planned from there on.
 const earlyPorts = 64
 
-// PortBlock is the block of ports of a node. It keeps ports for processes that do not run: their
+// Block is the block of ports of a node. It keeps ports for processes that do not run: their
 // addresses are given out before they start, so that no other port could replace them.
-type PortBlock struct {
+type Block struct {
 	First int   // 0: no role needs a block
 	Busy  []int // sorted ports of the block that other programs had when it was chosen
 
@@ -40,7 +45,7 @@ type PortBlock struct {
 
 // KeepOnly keeps these ports, as far as they are free, and releases all others. It does nothing if b
 // is nil.
-func (b *PortBlock) KeepOnly(ports ...int) {
+func (b *Block) KeepOnly(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -55,7 +60,7 @@ func (b *PortBlock) KeepOnly(ports ...int) {
 }
 
 // Keep keeps these ports, too, as far as they are free. It does nothing if b is nil.
-func (b *PortBlock) Keep(ports ...int) {
+func (b *Block) Keep(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -72,7 +77,7 @@ func (b *PortBlock) Keep(ports ...int) {
 }
 
 // Release releases ports for a process that is about to start. It does nothing if b is nil.
-func (b *PortBlock) Release(ports ...int) {
+func (b *Block) Release(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -84,34 +89,22 @@ func (b *PortBlock) Release(ports ...int) {
 }
 
 // close releases a port, if it is kept. mu must be held.
-func (b *PortBlock) close(port int) {
+func (b *Block) close(port int) {
 	if socket, isKept := b.kept[port]; isKept {
 		process.ReleasePort(socket)
 		delete(b.kept, port)
 	}
 }
 
-// portsOf returns the ports of a process that the file does not fix.
-func portsOf(role *roles.RolePlan, p roles.Process) (ports []int) {
-	for at, request := range role.Program.Ports {
-		for i := range max(1, request.Count) {
-			if request.Number == 0 {
-				ports = append(ports, p.Ports[at]+i)
-			}
-		}
-	}
-	return ports
-}
-
-// NewPortBlock returns a block without ports of its own, until the end of the context that background
+// New returns a block without ports of its own, until the end of the context that background
 // has.
-func NewPortBlock(background func(task func(ctx context.Context))) *PortBlock {
+func New(background func(task func(ctx context.Context))) *Block {
 	return newBlock().endWith(background)
 }
 
-func newBlock() *PortBlock { return &PortBlock{kept: make(map[int]int), granted: make(map[int]bool)} }
+func newBlock() *Block { return &Block{kept: make(map[int]int), granted: make(map[int]bool)} }
 
-func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *PortBlock {
+func (b *Block) endWith(background func(task func(ctx context.Context))) *Block {
 	background(func(ctx context.Context) {
 		<-ctx.Done()
 		b.release()
@@ -119,46 +112,42 @@ func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *Po
 	return b
 }
 
-func (b *PortBlock) release() {
+func (b *Block) release() {
 	b.KeepOnly()
 	if b.claim != nil {
 		_ = b.claim.Close()
 	}
 }
 
-// blockRange returns the port above all blocks, and how many blocks are below it.
-func blockRange() (high, blocks int) {
-	high = highestBlockPort
+// Range returns the port above all blocks, and how many blocks are below it.
+func Range() (high, blocks int) {
+	high = highestPort
 	if ephemeral := health.EphemeralPorts("/"); ephemeral[0] > 0 {
 		high = min(high, ephemeral[0])
 	}
-	return high, (high - lowestBlockPort) / roles.BlockSize
+	return high, (high - LowestPort) / roles.BlockSize
 }
 
-// ClaimPortBlock returns a block of [roles.BlockSize] ports for roles, outside of the range from which
+// Claim returns a block of [roles.BlockSize] ports for roles, outside of the range from which
 // the kernel assigns ports, until the end of the context that background has. Daemons with different
 // numbers, or of other runs, prefer different blocks. The best one is claimed by no other daemon, and
 // no program has one of its ports; but any user can claim a block or take a port, so that neither
-// excludes it. If no role needs a block, the result has no ports.
-func ClaimPortBlock(background func(task func(ctx context.Context)), defs []roles.Definition,
-	run string, number int) (*PortBlock, error) {
-	if !roles.NeedsPorts(defs) {
-		return NewPortBlock(background), nil
-	}
-	high, blocks := blockRange()
+// excludes it.
+func Claim(background func(task func(ctx context.Context)), run string, number int) (*Block, error) {
+	high, blocks := Range()
 	if blocks <= 0 {
 		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range "+
 			"to begin at 32768", high)
 	}
-	listening, err := health.PortsOfListeners(lowestBlockPort, high-1)
+	listening, err := health.PortsOfListeners(LowestPort, high-1)
 	if err != nil {
 		return nil, err
 	}
 	sum := fnv.New32a()
 	sum.Write([]byte(run))
-	try := func(i int, insists bool) *PortBlock {
+	try := func(i int, insists bool) *Block {
 		block := (int(sum.Sum32()%uint32(blocks)) + number + i) % blocks
-		return tryBlock(lowestBlockPort+block*roles.BlockSize, earlyPorts, listening, insists)
+		return tryBlock(LowestPort+block*roles.BlockSize, earlyPorts, listening, insists)
 	}
 	best, lowest := 0, math.MaxInt
 	for i := range blocks {
@@ -177,14 +166,29 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 		block.release()
 		holders, _ := health.FindListeners(block.First, block.First)
 		return nil, fmt.Errorf("all %d blocks of %d ports between %d and %d are in use: %v", blocks,
-			roles.BlockSize, lowestBlockPort, high, holders)
+			roles.BlockSize, LowestPort, high, holders)
 	}
 	return block.endWith(background), nil
 }
 
+// ClaimAt claims the block that begins with a port, and keeps a number of its ports. It returns nil if
+// another program has one of the ports of the block, or another daemon claims it.
+func ClaimAt(background func(task func(ctx context.Context)), first, count int) (*Block, error) {
+	listening, err := health.PortsOfListeners(first, first+roles.BlockSize-1)
+	if err != nil {
+		return nil, err
+	}
+	b := tryBlock(first, count, listening, false)
+	if b.cost() > 0 {
+		b.release()
+		return nil, nil
+	}
+	return b.endWith(background), nil
+}
+
 // tryBlock claims the block that begins with a port, and keeps a number of its ports. If another
 // daemon, or any user, claims it, it keeps ports only if it insists.
-func tryBlock(first, count int, listening []int, insists bool) *PortBlock {
+func tryBlock(first, count int, listening []int, insists bool) *Block {
 	b := newBlock()
 	b.First = first
 	// The claim is an abstract socket, to which nothing is sent: it exists in the network namespace of the
@@ -210,13 +214,13 @@ func tryBlock(first, count int, listening []int, insists bool) *PortBlock {
 
 // cost is 0 for a block that nobody else uses. A claim counts more than busy ports, and less than
 // those at which ranks meet.
-func (b *PortBlock) cost() int {
+func (b *Block) cost() int {
 	cost := len(b.Busy)
 	if b.claim == nil {
 		cost += roles.BlockSize
 	}
 	for _, port := range b.Busy {
-		if port >= b.First+roles.BlockSize-rendezvousInstances*rendezvousGenerations {
+		if port >= b.First+roles.BlockSize-MeetingPorts {
 			cost += 2 * roles.BlockSize
 		}
 	}
@@ -224,7 +228,7 @@ func (b *PortBlock) cost() int {
 }
 
 // BusyPorts returns the ports of the block that other programs have. It returns none if b is nil.
-func (b *PortBlock) BusyPorts() []int {
+func (b *Block) BusyPorts() []int {
 	if b == nil {
 		return nil
 	}
