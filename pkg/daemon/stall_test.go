@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -254,4 +255,28 @@ func TestTheReasonIsKnownDuringASilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAFullShareEndsAllNodes fills the shared file system before the gate: all nodes end at once with
+// the code and the cause of the head, although it cannot write them.
+func TestAFullShareEndsAllNodes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var isFull atomic.Bool
+		j, _, _ := mounted(t, 10*time.Second)
+		j.all(func(c *deps.Config) {
+			c.Setup = onLaunch(0, "sleep 2", "true") // the others have nothing left to write
+			c.Access = asking(func(op signal.Op, path string) error {
+				isFull.CompareAndSwap(false, strings.Contains(path, "/"+signal.ControlDir+"/."+signal.NameHead))
+				if op == signal.OpWrite && isFull.Load() {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+		})
+		began := time.Now()
+		j.start().expect(66, 66, 66)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
 }

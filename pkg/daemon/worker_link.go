@@ -77,8 +77,8 @@ func (w *worker) startLink(job record.Job) {
 }
 
 // acceptHeadReport takes over a record that the head has sent, as if a listing had shown its name.
-// A head that ends because its own mount hangs is lost to the others: such an end counts only
-// where no new poll succeeds, either.
+// A head that ends because its own mount does not work is lost to the others: such an end counts only
+// where no new poll succeeds, either. A full file system is that of all nodes.
 func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 	accept := func() {
 		if err := w.Dir.AcceptHeadReport(name, content); err != nil {
@@ -86,7 +86,7 @@ func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 		}
 	}
 	var rec record.Abort
-	if json.Unmarshal(content, &rec) != nil || rec.Cause.Kind != health.ShareUnusable {
+	if json.Unmarshal(content, &rec) != nil || rec.Cause.Kind != health.ShareUnusable || rec.Cause.ShareIsFull {
 		accept()
 		return
 	}

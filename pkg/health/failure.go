@@ -35,7 +35,11 @@ func AsFailure(err error) *Failure {
 	switch {
 	case errors.As(err, &f):
 		return f
-	case errors.As(err, &directory), errors.As(err, &stall):
+	case errors.As(err, &directory):
+		f = NewFailure(ShareUnusable, "%v", err)
+		f.ShareIsFull = directory.IsFull
+		return f
+	case errors.As(err, &stall):
 		return NewFailure(ShareUnusable, "%v", err)
 	case errors.As(err, &duplicate), errors.As(err, &version):
 		return NewFailure(Launch, "%v", err)

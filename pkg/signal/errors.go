@@ -23,6 +23,7 @@ type DirError struct {
 	Host    string // the node that reports it
 	Problem string // the problem that was found
 	Remedy  string // the remedy
+	IsFull  bool   // the file system, or the user's quota there, is full
 }
 
 func (e *DirError) Error() string {

@@ -131,11 +131,14 @@ const writableRemedy = "give a --log-dir that you can read and write"
 
 // remedyFor returns the remedy for a directory that is not writable.
 func remedyFor(err error) string {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) {
 		return "free space or quota there, or give another --log-dir"
 	}
 	return writableRemedy
 }
+
+// isFull reports whether the file system, or the user's quota there, is full.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // bareErrno removes the path from an error, because the message already has it.
 func bareErrno(err error) error {

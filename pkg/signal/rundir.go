@@ -352,7 +352,7 @@ func (d *Dir) explainWrite(path string, err error) error {
 		return err
 	}
 	problem := fmt.Sprintf("cannot write %s: %v", path, bareErrno(err))
-	return &DirError{Path: d.path, Host: d.host, Problem: problem, Remedy: remedyFor(err)}
+	return &DirError{Path: d.path, Host: d.host, Problem: problem, Remedy: remedyFor(err), IsFull: isFull(err)}
 }
 
 // WriteMark makes name appear in the subdirectory sub as an empty file, which is complete from the

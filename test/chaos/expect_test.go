@@ -61,7 +61,7 @@ type expectation struct {
 	// Cut is set if Slurm cannot reach a node for so long that srun may never learn that its task has
 	// ended.
 	Cut bool
-	// Mute is set if possibly no daemon can write how the job ended.
+	// Mute is set if possibly no daemon can write how the job ended. Then reports of victims count, too.
 	Mute bool
 	// Leaves are the nodes whose daemons may leave temporary files behind.
 	Leaves []int
@@ -104,7 +104,7 @@ func expect(s schedule) expectation {
 			e.Leaves = append(e.Leaves, f.Node)
 		}
 		e.Each = e.Each || f.What == fullAll || f.What == stallAll
-		e.Mute = e.Mute || f.What == fullAll
+		e.Mute = e.Mute || f.What == fullAll || f.What == full
 		e.Cut = e.Cut || f.What == lose || f.What == unplug
 	}
 	if traitOf(s.Faults[0].What).more > 0 && s.Lifeline && (p == atGate || p == inDriver) &&

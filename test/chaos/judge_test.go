@@ -150,7 +150,7 @@ func (v verdict) explains(e expectation, o seen) bool {
 			continue
 		}
 		if victim(t.By) {
-			heard = heard || e.Two && fits
+			heard = heard || (e.Two || e.Mute) && fits
 			continue
 		}
 		heard = true

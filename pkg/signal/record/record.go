@@ -219,6 +219,8 @@ type Failure struct {
 	WorldRank *WorldRank `json:"world_rank,omitempty"`
 	// LostNodes are the indices of the nodes that this node has lost contact with.
 	LostNodes []int `json:"lost,omitempty"`
+	// ShareIsFull reports that the shared file system is full, which concerns all nodes.
+	ShareIsFull bool `json:"share_full,omitempty"`
 	// Report has the results of the node's checks, if one of them failed.
 	Report json.RawMessage `json:"report,omitempty"`
 	// RecordDelay is the time from the event until the record was written, on the writer's monotonic
