@@ -55,15 +55,17 @@ func (c *Config) SetupRole() *roles.Definition {
 }
 
 // RunRoles returns the roles that the daemons run as such: those of the file except the one that
-// prepares the nodes, or the driver. Services, sandboxes and ranks of flags have their own
-// mechanisms.
+// prepares the nodes, or the driver or the ranks.
+// Services and sandboxes of flags have their own mechanisms, and so have some worlds of ranks.
 func (c *Config) RunRoles() []roles.Definition {
-	if c.Roles.AreGiven() || len(c.Driver) == 0 || c.World.IsRequested() {
+	_, isFixed := c.World.FixedPerNode()
+	hasOwn := c.World.IsRequested() && (!isFixed || c.World.Total > 0 || c.World.GoOn || c.HasSpares())
+	if c.Roles.AreGiven() || len(c.Driver) == 0 || hasOwn {
 		return roles.WithoutSetup(c.Roles.Definitions)
 	}
-	driver := c.primaryRole(nil)
-	driver.BuiltIn = true
-	return []roles.Definition{driver}
+	primary := c.primaryRole(nil)
+	primary.BuiltIn, primary.Placement.GPUs = true, roles.GPUsAll // each node binds its ranks by itself
+	return []roles.Definition{primary}
 }
 
 // newRole returns a role of services, with a process on each node that is not bound to GPUs.

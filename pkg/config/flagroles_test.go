@@ -108,3 +108,33 @@ func readRoles(t *testing.T, text string, to *config.RoleSet) {
 		}
 	}
 }
+
+// TestRunRoles verifies which roles the daemons run for flags: each node binds the ranks by itself.
+func TestRunRoles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		driver []string
+		world  config.RankOptions
+		team   membership.NodeRange
+		want   string
+	}{
+		"no driver": {},
+		"a driver":  {driver: []string{"drive"}, want: "driver"},
+		"a driver that needs one of two nodes": {driver: []string{"drive"},
+			team: membership.NodeRange{Min: 1, Max: 1}, want: "driver"},
+		"ranks": {driver: []string{"rank"}, want: "ranks",
+			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, Bind: affinity.AllKinds()}},
+	} {
+		c := config.Config{Identity: launcher.Identity{Size: 2}, Workload: config.Workload{
+			Driver: tc.driver, World: tc.world}, Team: tc.team, Framework: framework.None{}}
+		got := ""
+		for _, role := range c.RunRoles() {
+			got += role.Name
+			if !role.BuiltIn || !role.Primary || role.Placement.GPUs != roles.GPUsAll {
+				t.Errorf("%s: the role is %+v", name, role)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: the roles are %q, not %q", name, got, tc.want)
+		}
+	}
+}

@@ -40,7 +40,8 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if h.running.roles != nil && end.Orderly && !end.Requested {
 		h.Background(func(context.Context) { h.running.roles.StopInOrder(h.GraceCtx, true) })
 	}
-	if end.Requested && h.running.world != nil { // all nodes have been notified, and end their ranks
+	// All nodes have been notified, and end their ranks.
+	if end.Requested && h.running.world != nil && h.running.roles == nil {
 		h.stopRanks(end)
 		if code, ok := h.children.StoppedCode(service.RankName(0)); ok {
 			end = h.outcomeAfterStop(end, code)
@@ -182,7 +183,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + roles.EndGrace(h.defs)
+	graces := h.cfg.Times.StopGrace + max(h.rankGracePeriod(end), roles.EndGrace(h.defs))
 	within := graces + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -83,7 +84,6 @@ func (h *head) runPhases(ctx context.Context) error {
 		if err := h.publishWorld(ctx); err != nil {
 			return err
 		}
-		h.running.world = h.plannedWorld
 		return h.openGate()
 	}); err != nil {
 		return err
@@ -112,8 +112,11 @@ func (h *head) openRunDirectory() error {
 		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 			LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
-	plan, others := h.planWorldEarly()
-	others = append(others, h.planRolesEarly(address)...)
+	var plan *world.HeadConfig
+	others := h.planRolesEarly(address)
+	if len(h.defs) == 0 {
+		plan, others = h.planWorldEarly()
+	}
 	job.HasEarlyPlan = h.earlyPlan != nil
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
@@ -153,7 +156,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.HeartbeatTask(signal.ControlDir))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))
-	h.openWorld(plan)
+	h.openPlannedWorld(plan)
 	return nil
 }
 
@@ -440,8 +443,11 @@ func (h *head) openGate() error {
 // for a stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
-	if h.running.world != nil {
+	switch {
+	case h.running.world != nil && h.running.roles == nil:
 		return h.runWorld(ctx)
+	case h.running.world != nil:
+		return h.awaitWorld(ctx)
 	}
 	if h.running.roles == nil {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))

@@ -130,9 +130,11 @@ func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 // stopChildren ends all children concurrently, and returns the names of those that could not be
 // ended.
 func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
-	n.stopRoles(end)
 	if n.cfg.World.IsRequested() {
 		n.stopRanks(end)
+	}
+	n.stopRoles(end)
+	if n.cfg.World.IsRequested() && len(n.defs) == 0 {
 		n.drainRankOutput()
 	}
 	left = n.children.StopSelected(n.cfg.Times.ChildGracePeriod(end.HasFailed()), allChildren)

@@ -90,7 +90,7 @@ func (n *node) reviewPlan(gpus int) error {
 // offerResources publishes what this node offers to roles, if the job has any and no early plan that is
 // right for this node.
 func (n *node) offerResources(ctx context.Context) (err error) {
-	if len(n.defs) == 0 || n.hasNoRoles {
+	if !n.cfg.Roles.AreGiven() || n.hasNoRoles { // those of flags need none
 		return nil
 	}
 	gpusOfNode := n.gpuMonitor.Topology()
@@ -141,8 +141,8 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 func (h *head) bringUpRoles(ctx context.Context) error {
 	early := h.running.earlyChoice
 	if early == nil {
-		if err := h.awaitChecks(ctx); err != nil || len(h.defs) == 0 {
-			return err
+		if err := h.awaitChecks(ctx); err != nil || !h.cfg.Roles.AreGiven() {
+			return err // the plan of a world follows before the gate
 		}
 		if err := h.planRoles(ctx); err != nil {
 			return err
@@ -188,8 +188,8 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 		Identity: h.id, Environ: launcher.EnvironmentOf(h.cfg.Environ), Address: address,
 		FirstPort: h.cfg.Simulation.FirstPort,
 	})
-	if choice == nil {
-		return nil
+	if choice == nil || h.addWorldFacts(choice.Record) != nil {
+		return nil // a plan that follows shows why
 	}
 	h.running.earlyChoice, h.earlyPlan, h.reviewed = choice, choice.Record, choice.Plan
 	first := *choice.Record // its header is written
@@ -291,6 +291,9 @@ func (h *head) beginRoles(choice *instances.NodeChoice) error {
 		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
 	h.setRendezvousLink()
+	if rec := instances.PlaceFlagRanks(choice.Plan, h.cfg.World.MaxPerNode); rec != nil {
+		h.openFlagWorld(rec)
+	}
 	h.Background(h.running.roles.Follow)
 	return h.startRoles(choice.Record, h)
 }
@@ -340,11 +343,12 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 		return nil
 	}
 	w.setRendezvousLink()
-	// The head takes a silent daemon for lost, and a spare may start its instances.
-	w.children.EndIfSilent(w.cfg.Times.Peer, func() {
-		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
-			"ended its processes", w.cfg.Times.Peer)))
-	})
+	if w.cfg.Roles.AreGiven() { // the head takes a silent daemon for lost, and a spare may start its instances
+		w.children.EndIfSilent(w.cfg.Times.Peer, func() {
+			w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
+				"ended its processes", w.cfg.Times.Peer)))
+		})
+	}
 	rec, err := instances.AwaitPlan(ctx, w.Publisher, w.earlyPlan, w.defs)
 	if err != nil {
 		return err

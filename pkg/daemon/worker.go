@@ -161,7 +161,9 @@ func (w *worker) runPhases(ctx context.Context) error {
 	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
-	parts.Go(func() error { return w.runLocalRoles(ctx) })
+	if w.cfg.Roles.AreGiven() {
+		parts.Go(func() error { return w.runLocalRoles(ctx) })
+	}
 	parts.Go(func() error { return w.serveWorkerInPlace(ctx, w.placement.Slot.Load()) })
 	if err := parts.Wait(); err != nil {
 		return err
@@ -171,6 +173,11 @@ func (w *worker) runPhases(ctx context.Context) error {
 	w.reportUp()
 	if err := w.runLocalRanks(w.RunCtx); err != nil {
 		return err
+	}
+	if !w.cfg.Roles.AreGiven() {
+		if err := w.runLocalRoles(w.RunCtx); err != nil {
+			return err
+		}
 	}
 	w.slowPolling()
 	<-w.RunCtx.Done()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -23,6 +24,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -35,7 +37,6 @@ type localWorld struct {
 	layout         affinity.Node
 	pmix           *world.PMIxStartup // used only by the sequence
 	worldNode      atomic.Pointer[world.Node]
-	plannedWorld   *world.Head // the head's side, once the plan is published; used only by the sequence
 	rendezvousLink world.RendezvousLink
 }
 
@@ -114,21 +115,98 @@ func (h *head) planWorld(perNode []int, hosts []string) (*world.HeadConfig, erro
 	})
 }
 
-// openWorld opens the rendezvous of the ranks of a plan. It does nothing if the plan is nil.
-func (h *head) openWorld(plan *world.HeadConfig) {
+// openPlannedWorld opens the rendezvous of the ranks of a plan. It does nothing if the plan is nil.
+func (h *head) openPlannedWorld(plan *world.HeadConfig) {
 	if plan == nil {
 		return
 	}
 	plan.JobName = world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName
-	h.plannedWorld = world.NewHead(*plan)
-	h.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.running.world = world.NewHead(*plan)
+	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
 	h.setRendezvousLink()
+}
+
+// addWorldFacts adds to a plan of the ranks of flags what only the head knows: where they meet, and
+// how often the job has been restarted. It keeps the port for them. Other plans stay as they are.
+func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
+	if !h.cfg.World.IsRequested() {
+		return nil
+	}
+	port, release, err := ranks.HoldPort()
+	if err != nil {
+		return health.NewFailure(health.Launch, "%v", err)
+	}
+	h.Background(func(context.Context) {
+		<-h.EndKnownCtx.Done()
+		release()
+	})
+	address, _ := h.cfg.Address() // without one, the run ends where a rank needs it
+	rec.Offers[0].Address, rec.Offers[0].FirstPort = address.Address, port
+	rec.RestartCount = max(h.cfg.Previous.History.Count, h.id.Attempt)
+	return nil
+}
+
+// planFlagRanks plans the ranks of flags on the nodes of the team, publishes the plan, and starts
+// the role of the ranks, which the gate starts next.
+func (h *head) planFlagRanks() error {
+	rec := new(roles.PlanRecord)
+	hosts := h.teamHosts()
+	for place, node := range h.membership.MemberNodes() {
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place]})
+	}
+	if err := h.addWorldFacts(rec); err != nil {
+		return err
+	}
+	plan, err := instances.MakePlan(h.defs, rec)
+	if err != nil {
+		return err
+	}
+	choice := &instances.NodeChoice{Plan: plan, Record: rec}
+	h.running.roles = h.newRoleHead(choice)
+	if err := h.publishPlan(rec); err != nil {
+		return err
+	}
+	return h.beginRoles(choice)
+}
+
+// openFlagWorld opens the head's side of the world of the ranks of flags.
+func (h *head) openFlagWorld(rec *record.Placement) {
+	h.running.world = world.NewHead(world.HeadConfig{
+		LayoutRequest: h.cfg.World.LayoutRequest, Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.Slots,
+		Hosts: rec.Hosts, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
+		Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
+	})
+	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
+}
+
+// awaitWorld waits until the ranks of flags have ended, and those that they have spawned. Its error
+// is an orderly *lifecycle.Outcome then.
+func (h *head) awaitWorld(ctx context.Context) error {
+	h.Background(func(context.Context) {
+		if err := h.awaitRankLinks(ctx); err != nil {
+			h.CancelRun(err)
+		}
+	})
+	if _, err := h.running.roles.AwaitPrimaries(ctx); err != nil {
+		return err
+	}
+	if err := h.running.world.AwaitSpawned(ctx); err != nil {
+		return err
+	}
+	code, why, err := h.running.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
+	if err != nil {
+		return err
+	}
+	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
 }
 
 // publishWorld plans the world and publishes the plan, unless it was planned early.
 func (h *head) publishWorld(ctx context.Context) error {
-	if !h.cfg.World.IsRequested() || h.plannedWorld != nil {
+	if !h.cfg.World.IsRequested() || h.running.world != nil {
 		return nil
+	}
+	if len(h.defs) > 0 {
+		return h.planFlagRanks()
 	}
 	perNode := make([]int, h.membership.Count())
 	if h.cfg.World.NeedsSlotCounts() {
@@ -145,8 +223,8 @@ func (h *head) publishWorld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.openWorld(plan)
-	return h.Publish(signal.ControlDir, signal.NameRanks, h.plannedWorld.Record, false)
+	h.openPlannedWorld(plan)
+	return h.Publish(signal.ControlDir, signal.NameRanks, h.running.world.Record, false)
 }
 
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
@@ -207,7 +285,7 @@ var errWorldEnded = errors.New("all ranks have ended")
 
 // runLocalRanks waits for the gate and runs this node's ranks to their end, if it has any.
 func (w *worker) runLocalRanks(ctx context.Context) error {
-	if !w.cfg.World.IsRequested() {
+	if !w.cfg.World.IsRequested() || len(w.defs) > 0 {
 		return nil
 	}
 	// The head publishes the plan before it opens the gate, and mostly with the run directory.
@@ -271,12 +349,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // runRanks runs the ranks of this node's place to their end, reports that, and continues to run
 // ranks that they spawn until ctx ends. Ranks that are left are ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
-	here := world.OpenNode(ctx, world.Config{
-		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec,
-		NodeIndex: place.TeamIndex, PMIx: n.pmix,
-		BaseEnv: func() []string { return n.rankEnv(place, rec) },
-	})
-	n.worldNode.Store(here)
+	here := n.openWorld(ctx, place, rec)
 	starting, started := n.ExtendForStart(ctx)
 	stop := n.newHangDetector(here).StartBackground(ctx)
 	err := here.Run(starting, func(exits []record.RankExit) error {
@@ -295,6 +368,25 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 	n.Background(func(context.Context) { n.stopRanks(err) })
 	return err
 }
+
+// openWorld opens this node's part of the world of the ranks of flags, until ctx ends.
+func (n *node) openWorld(ctx context.Context, place *membership.Slot, rec *record.Placement) *world.Node {
+	here := world.OpenNode(ctx, world.Config{
+		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec,
+		NodeIndex: place.TeamIndex, PMIx: n.pmix,
+		BaseEnv: func() []string { return n.rankEnv(place, rec) },
+	})
+	n.worldNode.Store(here)
+	return here
+}
+
+// OpenFlagWorld implements [instances.Host].
+func (n *node) OpenFlagWorld(rec *record.Placement, nodeIndex int) *world.Node {
+	return n.openWorld(n.RunCtx, &membership.Slot{TeamIndex: nodeIndex, Size: len(rec.Hosts)}, rec)
+}
+
+// StopFlagRanks implements [instances.Host].
+func (n *node) StopFlagRanks() { n.stopRanks(context.Cause(n.RunCtx)) }
 
 // WorldConfig returns what configures the worlds of this node. It implements [instances.Host].
 func (n *node) WorldConfig() world.NodeConfig {

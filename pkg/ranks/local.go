@@ -78,7 +78,7 @@ func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, erro
 			if own.Err() != nil {
 				return context.Cause(own)
 			}
-			child, fit, err := c.startRank(starting, rank)
+			child, fit, err := c.Start(starting, rank)
 			if err != nil {
 				cancel(err)
 				return err
@@ -96,14 +96,14 @@ func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, erro
 		c.OnStarted(err)
 	}
 	// Wait for the ends of all ranks that have been started, or for the first failure.
-	stop := c.warnStragglers(own)
+	stop := c.WarnStragglers(own)
 	ends.Wait()
 	stop()
 	return c.sortedExits(), context.Cause(own)
 }
 
-// startRank starts one rank as NewSpec describes, and verifies its binding.
-func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, RankSpec, error) {
+// Start starts one rank as NewSpec describes, and verifies its binding.
+func (c *LocalRanks) Start(ctx context.Context, rank Rank) (process.Handle, RankSpec, error) {
 	fit, err := c.NewSpec(ctx, rank)
 	var child process.Handle
 	if err == nil {
@@ -246,9 +246,9 @@ func (c *LocalRanks) sortedExits() []record.RankExit {
 // have ended. The delay doubles after each warning.
 const stragglerInterval = time.Minute
 
-// warnStragglers starts a goroutine that warns about ranks that continue long after others have
+// WarnStragglers starts a goroutine that warns about ranks that continue long after others have
 // ended. The returned function stops the goroutine and waits for its end.
-func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
+func (c *LocalRanks) WarnStragglers(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {

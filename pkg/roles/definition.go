@@ -42,6 +42,10 @@ type Definition struct {
 // the run.
 func (d *Definition) EndsWithAnyCode() bool { return d.BuiltIn && d.Primary && !d.Placement.HasRanks }
 
+// IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its node,
+// with which the daemon ends; ranks that have ended may have spawned others.
+func (d *Definition) IsFlagWorld() bool { return d.BuiltIn && d.Placement.HasRanks }
+
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {
 	// Nodes is the number of nodes; NodesRest, NodesAll, NodesHead or NodesOthers.

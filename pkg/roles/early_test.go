@@ -22,6 +22,10 @@ func TestStartRuleOf(t *testing.T) {
 	world := func(d *roles.Definition) {
 		d.Primary, d.Placement.HasRanks, d.Placement.NodesPerInstance = true, true, roles.NodesAll
 	}
+	builtInWorld := func(d *roles.Definition) {
+		world(d)
+		d.BuiltIn, d.Placement.GPUs = true, roles.GPUsAll
+	}
 	serving := func(d *roles.Definition) { d.Program.Ports = []roles.PortRequest{{Name: "http", Count: 1}} }
 	bound := func(d *roles.Definition) { d.Placement.GPUs = 2 }
 	for _, tc := range []struct {
@@ -33,6 +37,8 @@ func TestStartRuleOf(t *testing.T) {
 		{name: "a driver", defs: []roles.Definition{role("main", primary)},
 			want: []roles.StartRule{atGate}, wantLate: []roles.StartRule{atGate}},
 		{name: "ranks", defs: []roles.Definition{role("main", world)}, agree: true,
+			want: []roles.StartRule{atGate}, wantLate: []roles.StartRule{atGate}},
+		{name: "ranks of flags, which meet on the head's node", defs: []roles.Definition{role("ranks", builtInWorld)},
 			want: []roles.StartRule{atGate}, wantLate: []roles.StartRule{atGate}},
 		{name: "head, workers and driver",
 			defs: []roles.Definition{role("head", plain), role("worker", plain, "head"),

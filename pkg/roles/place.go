@@ -36,8 +36,12 @@ func refuseAll(format string, args ...any) error {
 	return &PlacementError{Problem: fmt.Sprintf(format, args...)}
 }
 
-// maxProcesses is the number of processes of all roles that a node can have.
-const maxProcesses = 4096
+// maxProcesses is the number of processes of all roles that a node can have, and maxRanks that of ranks
+// of a built-in role, whose number the node checks itself.
+const (
+	maxProcesses = 4096
+	maxRanks     = 1 << 16
+)
 
 // planner makes one plan.
 type planner struct {
@@ -314,8 +318,12 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 		if err != nil {
 			return nil, err
 		}
-		if counts[place] += perNode; counts[place] > maxProcesses {
-			return nil, def.refuse("node %s would have more than %d processes", p.Nodes[place].Host, maxProcesses)
+		limit := maxProcesses
+		if def.BuiltIn {
+			limit = maxRanks
+		}
+		if counts[place] += perNode; counts[place] > limit {
+			return nil, def.refuse("node %s would have more than %d processes", p.Nodes[place].Host, limit)
 		}
 		for local := range perNode {
 			processes = append(processes, Process{Rank: len(processes), Place: place, Local: local})

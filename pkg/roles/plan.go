@@ -16,7 +16,8 @@ type NodeFacts struct {
 	Address   string `json:"address"` // at which other nodes reach it
 	Group     int    `json:"group,omitempty"`
 	GPUs      int    `json:"gpus,omitempty"`
-	// FirstPort is the first of BlockSize ports for the processes of the node.
+	// FirstPort is the first of BlockSize ports for the processes of the node. For a built-in role of
+	// ranks it is only the port at which they meet, on the first node.
 	FirstPort int `json:"first_port,omitempty"`
 	// BusyPorts are those of these ports that other programs have.
 	BusyPorts []int `json:"busy_ports,omitempty"`
@@ -120,8 +121,10 @@ type PlanRecord struct {
 	Roles []Definition `json:"roles,omitempty"`
 	// Early reports that the head has made the plan before any node had joined, from facts that it
 	// has assumed: see [NeedsAgreement].
-	Early  bool `json:"early,omitempty"`
-	Number int  `json:"-"` // the record's
+	Early bool `json:"early,omitempty"`
+	// RestartCount is the number of restarts of the job before this run, for the ranks of a built-in role.
+	RestartCount int `json:"restart_count,omitempty"`
+	Number       int `json:"-"` // the record's
 }
 
 // Describe returns the definitions for a [PlanRecord], without built-in ones. Commands and variables, which may contain

@@ -83,13 +83,15 @@ type ProcessStarter interface {
 	Start(ctx context.Context, spec process.Spec) (process.Handle, error)
 }
 
+// RankSimulation replaces the ranks of a node, until ctx ends. It returns the failure of one of them.
+type RankSimulation func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
+
 // SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value
 // means no simulation.
 type SimHooks struct {
 	NoSockets bool // makes the daemon open no sockets for programs of the node
 	Node      affinity.Node
-	// runs until ctx ends
-	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
+	RunRanks  RankSimulation
 	// RoleProcesses starts stand-ins for the processes of roles, whose ports begin with FirstPort. It is
 	// nil if they are processes.
 	RoleProcesses ProcessStarter

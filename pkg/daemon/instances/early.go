@@ -49,10 +49,12 @@ func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares
 		return nil
 	}
 	for node, host := range known.Hosts[:known.Size] {
-		rec.Offers = append(rec.Offers, roles.NodeFacts{
-			NodeIndex: node, Host: host, Group: launcher.ComponentOf(known.Environ, host),
-			GPUs: max(0, GrantedGPUs(known.Identity)), FirstPort: firsts[node],
-		})
+		facts := roles.NodeFacts{NodeIndex: node, Host: host, GPUs: max(0, GrantedGPUs(known.Identity)),
+			FirstPort: firsts[node]}
+		if hasNamedRoles(defs) { // those of flags do not select a component
+			facts.Group = launcher.ComponentOf(known.Environ, host)
+		}
+		rec.Offers = append(rec.Offers, facts)
 	}
 	plan, err := roles.MakePlan(defs, rec.Offers)
 	if err != nil {
@@ -142,7 +144,7 @@ func (k EarlyFacts) addAddresses(ctx context.Context, facts []roles.NodeFacts, p
 // block it returns one that has no ports.
 func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *ports.Block {
 	first := plan.Nodes[place].FirstPort
-	if first == 0 {
+	if first == 0 || plan.Roles[0].IsFlagWorld() {
 		return ports.New(p.Background)
 	}
 	last := first

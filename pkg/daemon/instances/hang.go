@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -33,20 +34,33 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, t
 			hangs(f)
 		}
 	})
-	changes, node, instance := 0, s.ownNode(), s.instance.Number
+	changes, node := 0, s.ownNode()
+	instance, generation := stepKey(s.role, s.instance, number)
 	detector := stackdump.HangDetector{
 		Timeout: s.role.HangTimeout, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
-		CountSteps: func() int64 { return s.cfg.Steps.CountChanges(instance, number) },
+		CountSteps: func() int64 { return s.cfg.Steps.CountChanges(instance, generation) },
 		OnChange: func(bool) {
 			changes++
-			s.report(number, signal.IdleName(node, s.cfg.Size, instance, number, changes), nil, false)
+			s.report(number, signal.IdleName(node, s.cfg.Size, instance, generation, changes), nil, false)
 		},
 	}
 	tasks.Go(func() { detector.Run(ctx) })
 }
 
-// running returns the processes of the generation that run on this node.
+// stepKey returns by which instance and generation the steps of a generation, and that its processes are
+// idle, are published: by none for the ranks of flags.
+func stepKey(role *roles.RolePlan, instance *roles.Instance, generation int) (number, ofNumber int) {
+	if role.IsFlagWorld() {
+		return signal.NoInstance, 0
+	}
+	return instance.Number, generation
+}
+
+// running returns the processes of the generation that run on this node, and ranks that they have spawned.
 func (g *generation) running() (running []stackdump.RankProcess) {
+	if g.world != nil {
+		return g.world.node.RunningRanks()
+	}
 	for _, one := range g.started {
 		if !service.HasEnded(one) {
 			printed, _ := one.OutputStats()
@@ -105,12 +119,13 @@ func (h *Head) checkHang(state *instanceState, l signal.Listing) {
 // according to a listing, and nil otherwise. The caller holds [Head.mu].
 func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 	busy := slices.Clone(state.Running)
+	number, generation := stepKey(state.role, state.instance, state.Generation)
 	// Nodes without steps do not matter if others have steps.
-	withSteps := h.cfg.Hang.Steps.NodesWithSteps(l, state.instance.Number, state.Generation)
+	withSteps := h.cfg.Hang.Steps.NodesWithSteps(l, number, generation)
 	if len(withSteps) > 0 {
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
-	idle := l.IdleNodes(state.instance.Number, state.Generation)
+	idle := l.IdleNodes(number, generation)
 	if slices.ContainsFunc(busy, func(node int) bool { return !slices.Contains(idle, node) }) {
 		return nil
 	}
@@ -120,13 +135,17 @@ func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 // endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its
 // processes have gone on meanwhile.
 func (h *Head) endHanging(ctx context.Context, state *instanceState, generation int) {
-	number := state.instance.Number
-	withSteps := h.cfg.Hang.Steps.NodesWithSteps(h.cfg.NodeWatch.LastListing(), number, generation)
-	f := h.cfg.Hang.Diagnose(ctx, world.HungWorld{
+	number, ofNumber := stepKey(state.role, state.instance, generation)
+	withSteps := h.cfg.Hang.Steps.NodesWithSteps(h.cfg.NodeWatch.LastListing(), number, ofNumber)
+	hung := world.HungWorld{
 		Dir: h.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance),
 		Timeout: state.role.HangTimeout, HasSteps: len(withSteps) > 0,
 		Progress: h.cfg.Hang.Steps.Summary(), LogName: h.cfg.Hang.LogName, Log: h.cfg.Log,
-	})
+	}
+	if state.role.IsFlagWorld() {
+		hung.Instance = ""
+	}
+	f := h.cfg.Hang.Diagnose(ctx, hung)
 	f.Phase = h.cfg.Events.CurrentPhase()
 	h.mu.Lock()
 	hanging, isPresent := h.hanging(state, h.cfg.NodeWatch.LastListing()), state.Generation == generation
@@ -134,10 +153,14 @@ func (h *Head) endHanging(ctx context.Context, state *instanceState, generation 
 	if !isPresent || h.cfg.RunCtx.Err() != nil {
 		return
 	}
+	if len(hanging) > 0 && state.role.IsFlagWorld() {
+		h.cfg.CancelRun(f)
+		return
+	}
 	var err error
 	if len(hanging) > 0 {
 		err = h.cfg.Publish(signal.ControlDir,
-			signal.OrderName(number, generation, signal.OrderHang(hanging[0])), &f.Failure, false)
+			signal.OrderName(state.instance.Number, generation, signal.OrderHang(hanging[0])), &f.Failure, false)
 	}
 	if len(hanging) == 0 || err != nil {
 		h.cfg.LogWriteError(err)

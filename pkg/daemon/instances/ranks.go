@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -44,6 +47,22 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 	return rec, places
 }
 
+// PlaceFlagRanks returns the plan of the ranks of flags on the nodes of the team, or nil if the roles are
+// others. slots is the number of ranks that each node can have, including spawned ones, if it is more
+// than the plan has.
+func PlaceFlagRanks(plan *roles.Plan, slots int) *record.Placement {
+	role := &plan.Roles[0]
+	if !role.IsFlagWorld() {
+		return nil
+	}
+	rec, _ := placeRanks(plan.Nodes, role, &role.Instances[0], 0)
+	rec.MasterPort, rec.Slots = plan.Nodes[0].FirstPort, slices.Clone(rec.PerNode)
+	for i := range rec.Slots {
+		rec.Slots[i] = max(rec.Slots[i], slots)
+	}
+	return rec
+}
+
 // generationWorld is this node's part of the world that a generation of an instance is.
 type generationWorld struct {
 	*supervisor
@@ -56,11 +75,18 @@ type generationWorld struct {
 	isAlone bool     // no other process of a role is planned on this node
 	stop    func()   // stops to watch the end of the world
 	end     func()   // ends the tasks of this part
+	// starting limits the ranks of flags that are started at the same time: each start occupies an
+	// OS thread.
+	starting chan struct{}
 }
 
 // openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail
 // is called when the world cannot go on.
 func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*health.Failure)) (*generationWorld, error) {
+	if s.role.IsFlagWorld() {
+		w := s.openFlagWorld()
+		return w, w.start(ctx, fail)
+	}
 	plan := s.plans.plan.Load()
 	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
 	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
@@ -94,24 +120,47 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
 	w.local = w.node.AddRanks()
+	return w, w.start(ctx, fail)
+}
+
+// openFlagWorld opens this node's part of the world of the ranks of flags.
+func (s *supervisor) openFlagWorld() *generationWorld {
+	cfg := s.cfg.Host.WorldConfig()
+	rec := PlaceFlagRanks(s.plans.plan.Load(), cfg.World.MaxPerNode)
+	rec.RestartCount, rec.MaxRestarts = s.cfg.Record.RestartCount, cfg.After.Restarts
+	w := &generationWorld{supervisor: s, index: int(s.plans.place.Load()), end: func() {},
+		starting: make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
+	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index)
+	w.local = w.node.InitialRanks()
+	return w
+}
+
+// start starts the MPI servers, and watches the end of the world. It closes the world if it fails.
+func (w *generationWorld) start(ctx context.Context, fail func(*health.Failure)) error {
 	stopWatch := context.AfterFunc(w.node.Ended(), func() {
-		if f, ok := errors.AsType[*health.Failure](context.Cause(w.node.Ended())); ok {
+		if f, ok := errors.AsType[*health.Failure](context.Cause(w.node.Ended())); ok && w.cfg.RunCtx.Err() == nil {
 			fail(f)
 		}
 	})
 	w.stop = func() { stopWatch() }
-	if err := w.node.StartServers(ctx); err != nil {
-		w.close(ctx)
-		return nil, err
+	err := w.node.StartServers(ctx)
+	if err != nil {
+		w.close()
 	}
-	return w, nil
+	return err
 }
 
+// rankOutputTimeout is how long the end of a world waits before it gives up output that is not read.
+// The logs of the ranks have it in any case.
+const rankOutputTimeout = 10 * time.Second
+
 // close ends this part of the world, after its ranks have ended.
-func (w *generationWorld) close(ctx context.Context) {
+func (w *generationWorld) close() {
 	w.stop()
+	ctx, cancel := context.WithTimeoutCause(w.cfg.GraceCtx, rankOutputTimeout, health.ErrDeadline)
+	defer cancel()
 	if err := w.node.Close(ctx); err != nil {
-		w.cfg.Log.Debug("cannot close a world", zap.Error(err))
+		w.cfg.Log.Warn("not all output of the ranks was passed on: it is in their logs", zap.Error(err))
 	}
 	w.end()
 }
@@ -220,6 +269,35 @@ func (w *generationWorld) startRank(ctx context.Context, p roles.Process,
 	w.cfg.Children.SetSocket(start.spec.Name, w.node.SocketPath())
 	child, err = w.local.StartRank(ctx, rank, fit)
 	return child, func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }, err
+}
+
+// startFlagRank starts the process of a rank of flags. Its command, name and environment are those of
+// the world. A start in progress when ctx ends goes on for a moment: the rank may run already.
+func (w *generationWorld) startFlagRank(ctx context.Context, p roles.Process) ([]startedProcess, *health.Failure) {
+	rank := w.local.Ranks[p.Local]
+	var child process.Handle
+	var fit ranks.RankSpec
+	var startErr error
+	begin := func(ctx context.Context) (process.Handle, error) {
+		select {
+		case w.starting <- struct{}{}:
+			defer func() { <-w.starting }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		starting, started := w.cfg.ExtendForStart(ctx)
+		defer started()
+		child, fit, startErr = w.local.Start(starting, rank)
+		return child, startErr
+	}
+	one := startedProcess{process: p}
+	one.explain = func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }
+	svc := framework.NewService(service.RankName(rank.Rank), nil, nil, nil)
+	started, failure := w.startProgram(ctx, one, svc, begin)
+	if failure != nil && startErr != nil && ctx.Err() == nil {
+		failure = health.AsFailure(startErr)
+	}
+	return started, failure
 }
 
 // rankWriter returns the writer of a rank's standard output or standard error. A process completes its

@@ -53,10 +53,14 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	switch {
 	case s.role.Program.Framework != "":
 		start = s.startMember
+	case s.role.IsFlagWorld():
+		start = func(ctx context.Context, p roles.Process, _ int) ([]startedProcess, *health.Failure) {
+			return g.world.startFlagRank(ctx, p)
+		}
 	case s.role.BuiltIn:
 		start = s.startDriver
 	}
-	for _, p := range s.processes {
+	for _, p := range s.realProcesses() {
 		starts.Go(func() {
 			s.cfg.Ports.Release(portsOf(s.role, p)...)
 			started, f := start(ctx, p, number)
@@ -72,6 +76,14 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	}
 	starts.Wait()
 	return g
+}
+
+// realProcesses returns the processes of the instance on this node: none if ranks of flags are simulated.
+func (s *supervisor) realProcesses() []roles.Process {
+	if s.simulateRanks() != nil {
+		return nil
+	}
+	return s.processes
 }
 
 // isFinal reports whether no start follows a failure: it would occur again, or the job got a

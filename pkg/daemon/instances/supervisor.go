@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -92,12 +94,23 @@ func (s *supervisor) refreshPlan() {
 	s.usePlan(s.plans.plan.Load().FindInstance(s.instance.Number))
 }
 
+// simulateRanks returns what replaces the ranks of flags in a simulation; nil: they are processes.
+func (s *supervisor) simulateRanks() deps.RankSimulation {
+	if !s.role.IsFlagWorld() {
+		return nil
+	}
+	return s.cfg.Host.WorldConfig().Simulation.RunRanks
+}
+
 // run runs the instance until it has ended, is lost, or has been stopped.
 func (s *supervisor) run(ctx context.Context) {
 	defer close(s.ended)
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.stop = stop
+	if s.role.IsFlagWorld() { // at the end of the run, ranks do not wait for an order
+		defer context.AfterFunc(s.cfg.RunCtx, cancel)()
+	}
 	s.cfg.Background(func(context.Context) {
 		s.awaitStopOrder(stop)
 		cancel()
@@ -198,6 +211,10 @@ func (s *supervisor) isLastLevel() bool {
 // isStopAwaited reports whether the head waits for the end of the stopped instance, before that of all
 // processes of the daemon.
 func (s *supervisor) isStopAwaited() bool {
+	if s.role.IsFlagWorld() { // it stops when the run ends; nothing waits for it if that is known
+		end, isKnown := errors.AsType[*lifecycle.Outcome](context.Cause(s.cfg.EndKnownCtx))
+		return !isKnown || end.Requested
+	}
 	return s.stopAll.Err() == nil && (s.drained.Err() == nil || !s.isLastLevel())
 }
 
@@ -244,7 +261,10 @@ func (s *supervisor) decide(generation int, end *generationEnd, exit roles.Exit)
 	if s.spans && end.action == roles.ActionRestart {
 		end.action = roles.ActionLose // unless the head decides otherwise
 	}
-	if end.action == roles.ActionLose && s.isLossFinal() {
+	switch {
+	case end.action == roles.ActionLose && s.role.IsFlagWorld():
+		s.cfg.CancelRun(end.failure) // the verdict compares it with the failures of other nodes
+	case end.action == roles.ActionLose && s.isLossFinal():
 		s.publishExit(generation, end)
 	}
 }
@@ -257,11 +277,17 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	switch end.action {
 	case roles.ActionDone:
-		if !s.role.EndsWithAnyCode() { // its end is published already
+		if !s.role.BuiltIn { // its end is published already
 			s.mark(generation, record.InstanceDone, 0)
 		}
 		return s.spans // all start again if a process on another node fails
 	case roles.ActionLose:
+		if s.role.IsFlagWorld() { // the failure is that of the node
+			if s.isStopAwaited() {
+				s.publishStop(generation, end.code)
+			}
+			return false
+		}
 		if !s.isLossFinal() {
 			s.publishExit(generation, &end)
 		}
@@ -348,10 +374,15 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.decide(generation, &end, exit)
 	}
 	first := running.runningFirst()
-	if !end.stopped && failure == nil && s.role.EndsWithAnyCode() {
+	if !end.stopped && failure == nil && s.role.BuiltIn {
 		s.mark(generation, record.InstanceDone, 0)
+		<-halt.Done()
+		if end.failure, exit = running.outcome(); end.failure != nil { // of a spawned rank
+			s.decide(generation, &end, exit)
+		}
+	}
+	if hasEnded && s.role.EndsWithAnyCode() {
 		// Processes that forward its output, such as tee, read all of it before they are stopped.
-		<-s.stop.Done()
 		ctxutil.AwaitDone(s.cfg.DriverGraceCtx, running.started[0].Done())
 	}
 	running.stopRemaining(s)
@@ -359,7 +390,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.cfg.Ports.Keep(portsOf(s.role, p)...) // until the next generation starts
 	}
 	if running.world != nil {
-		running.world.close(s.cfg.WorkCtx)
+		running.world.close()
 	}
 	if end.code = health.StoppedOutcome.Code; first != nil {
 		end.code = first.Exit().ShellStatus()
@@ -419,6 +450,10 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	watches.Go(func() { s.watchPorts(ctx, g.started, number) })
 	all := &readiness{published: time.Now()}
 	var waits sync.WaitGroup
+	if g.world != nil {
+		defer g.world.local.WarnStragglers(ctx)()
+		g.watchSimulated(ctx, s, &waits, cancel)
+	}
 	for _, one := range g.started {
 		waits.Go(func() {
 			if f := s.awaitExit(ctx, one, number, all); f != nil {
@@ -429,6 +464,18 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		})
 	}
 	waits.Wait()
+}
+
+// watchSimulated runs the simulated ranks of flags, if there are any, and watches them.
+func (g *generation) watchSimulated(ctx context.Context, s *supervisor, waits *sync.WaitGroup, cancel func()) {
+	if simulate := s.simulateRanks(); simulate != nil {
+		waits.Go(func() {
+			if err := simulate(ctx, g.world.local.Rendezvous, g.world.local.Ranks); err != nil && ctx.Err() == nil {
+				g.fail(health.AsFailure(err), 1)
+				cancel()
+			}
+		})
+	}
 }
 
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
@@ -521,6 +568,10 @@ func (g *generation) runningFirst() process.Handle {
 
 // stopRemaining stops the processes that still run, and waits until none is left.
 func (g *generation) stopRemaining(s *supervisor) {
+	if s.role.IsFlagWorld() {
+		s.cfg.Host.StopFlagRanks() // and those that they have spawned
+		return
+	}
 	var stops sync.WaitGroup
 	for _, one := range g.started {
 		stops.Go(func() {

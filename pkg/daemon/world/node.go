@@ -159,7 +159,7 @@ func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit)
 	if err := n.StartServers(starting); err != nil {
 		return err
 	}
-	crew := n.newLocalRanks(n.plan, nil)
+	crew := n.InitialRanks()
 	crew.Simulate = n.cfg.Simulation.RunRanks
 	exits, err := crew.Run(n.lifetime, starting)
 	if err != nil {
@@ -247,6 +247,10 @@ func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalR
 	}
 	return crew
 }
+
+// InitialRanks returns the ranks of this node with which the run begins, ready to start with the command
+// of the run: see [ranks.LocalRanks.Start].
+func (n *Node) InitialRanks() *ranks.LocalRanks { return n.newLocalRanks(n.plan, nil) }
 
 // AddRanks returns the ranks of this node, which the caller starts one by one: with
 // [ranks.LocalRanks.StartRank] and the results of BuildSpec.
