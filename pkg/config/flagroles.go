@@ -58,13 +58,17 @@ func (c *Config) SetupRole() *roles.Definition {
 // prepares the nodes, or the driver or the ranks.
 // Services and sandboxes of flags have their own mechanisms, and so have some worlds of ranks.
 func (c *Config) RunRoles() []roles.Definition {
-	_, isFixed := c.World.FixedPerNode()
-	hasOwn := c.World.IsRequested() && (!isFixed || c.World.Total > 0 || c.World.GoOn || c.HasSpares())
+	hasOwn := c.World.IsRequested() && (c.World.GoOn || c.HasSpares())
 	if c.Roles.AreGiven() || len(c.Driver) == 0 || hasOwn {
 		return roles.WithoutSetup(c.Roles.Definitions)
 	}
 	primary := c.primaryRole(nil)
-	primary.BuiltIn, primary.Placement.GPUs = true, roles.GPUsAll // each node binds its ranks by itself
+	// Each node counts and binds its ranks by itself.
+	primary.BuiltIn, primary.Placement.GPUs = true, roles.GPUsAll
+	if c.World.NeedsSlotCounts() {
+		primary.Placement.RanksPerNode = roles.PerSlot
+	}
+	primary.Placement.Oversubscribe = c.World.Oversubscribe && c.World.PerNode == ""
 	return []roles.Definition{primary}
 }
 

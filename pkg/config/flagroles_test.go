@@ -123,6 +123,8 @@ func TestRunRoles(t *testing.T) {
 			team: membership.NodeRange{Min: 1, Max: 1}, want: "driver"},
 		"ranks": {driver: []string{"rank"}, want: "ranks",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, Bind: affinity.AllKinds()}},
+		"a total of ranks": {driver: []string{"rank"}, want: "ranks",
+			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "core", Total: 5}}},
 	} {
 		c := config.Config{Identity: launcher.Identity{Size: 2}, Workload: config.Workload{
 			Driver: tc.driver, World: tc.world}, Team: tc.team, Framework: framework.None{}}

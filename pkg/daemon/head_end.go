@@ -30,11 +30,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	h.logDriverGrace(end)
 	if h.running.roles != nil && end.Requested { // the code of the primary roles becomes that of the job
 		h.running.roles.StopInOrder(h.DriverGraceCtx, false)
-		code := h.running.roles.StoppedCode(h.DriverGraceCtx)
-		if driver := h.children.FindChild(service.DriverName); driver != nil && service.HasEnded(driver) {
-			code = driver.Exit().ShellStatus()
-		}
-		end = h.outcomeAfterStop(end, code)
+		end = h.outcomeAfterStop(end, h.stoppedCode(end))
 	}
 	h.publishEnd(end)
 	if h.running.roles != nil && end.Orderly && !end.Requested {
@@ -43,9 +39,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// All nodes have been notified, and end their ranks.
 	if end.Requested && h.running.world != nil && h.running.roles == nil {
 		h.stopRanks(end)
-		if code, ok := h.children.StoppedCode(service.RankName(0)); ok {
-			end = h.outcomeAfterStop(end, code)
-		}
+		end = h.outcomeAfterStop(end, h.stoppedCode(end))
 	}
 	h.Events.Sync()
 	var ends sync.WaitGroup
@@ -160,6 +154,21 @@ func (h *head) logDriverGrace(end *lifecycle.Outcome) {
 		grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
 		h.Log.Info("the driver is told to end, and has " + h.id.Launcher.DescribeGrace(grace, h.cfg.Times.DriverGrace))
 	}
+}
+
+// stoppedCode returns the exit code of what was stopped by end: of the ranks that of rank 0, if it ran then.
+func (h *head) stoppedCode(end *lifecycle.Outcome) int {
+	driver := h.children.FindChild(service.DriverName)
+	switch {
+	case h.running.world != nil:
+		if code, ok := h.children.StoppedCode(service.RankName(0)); ok {
+			return code
+		}
+		return end.Code
+	case driver != nil && service.HasEnded(driver):
+		return driver.Exit().ShellStatus()
+	}
+	return h.running.roles.StoppedCode(h.DriverGraceCtx)
 }
 
 // outcomeAfterStop returns end with the exit code of what was stopped, if the stop was requested,

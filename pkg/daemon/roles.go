@@ -189,7 +189,7 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 		FirstPort: h.cfg.Simulation.FirstPort,
 	})
 	if choice == nil || h.addWorldFacts(choice.Record) != nil {
-		return nil // a plan that follows shows why
+		return nil // the plan before the gate shows why
 	}
 	h.running.earlyChoice, h.earlyPlan, h.reviewed = choice, choice.Record, choice.Plan
 	first := *choice.Record // its header is written

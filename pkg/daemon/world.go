@@ -148,11 +148,14 @@ func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
 
 // planFlagRanks plans the ranks of flags on the nodes of the team, publishes the plan, and starts
 // the role of the ranks, which the gate starts next.
-func (h *head) planFlagRanks() error {
+func (h *head) planFlagRanks(slots []int) error {
 	rec := new(roles.PlanRecord)
 	hosts := h.teamHosts()
 	for place, node := range h.membership.MemberNodes() {
-		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place]})
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place], Slots: slots[place]})
+	}
+	if err := h.cfg.World.CheckTotal(slots); err != nil {
+		return health.NewFailure(health.Launch, "%v", err)
 	}
 	if err := h.addWorldFacts(rec); err != nil {
 		return err
@@ -171,6 +174,17 @@ func (h *head) planFlagRanks() error {
 
 // openFlagWorld opens the head's side of the world of the ranks of flags.
 func (h *head) openFlagWorld(rec *record.Placement) {
+	if h.cfg.World.Total == 0 { // a user who has requested a total expects different numbers
+		team := h.membership.MemberNodes()
+		if uneven := ranks.PlanFromRecord(rec).DescribeUneven(func(places []int) string {
+			for i, place := range places {
+				places[i] = team[place]
+			}
+			return h.nodeNames(places)
+		}); uneven != "" {
+			h.Log.Warn(uneven)
+		}
+	}
 	h.running.world = world.NewHead(world.HeadConfig{
 		LayoutRequest: h.cfg.World.LayoutRequest, Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.Slots,
 		Hosts: rec.Hosts, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
@@ -205,9 +219,6 @@ func (h *head) publishWorld(ctx context.Context) error {
 	if !h.cfg.World.IsRequested() || h.running.world != nil {
 		return nil
 	}
-	if len(h.defs) > 0 {
-		return h.planFlagRanks()
-	}
 	perNode := make([]int, h.membership.Count())
 	if h.cfg.World.NeedsSlotCounts() {
 		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
@@ -218,6 +229,9 @@ func (h *head) publishWorld(ctx context.Context) error {
 	fixed, _ := h.cfg.World.FixedPerNode()
 	for place, node := range h.membership.MemberNodes() {
 		perNode[place] = cmp.Or(fixed, slots[node])
+	}
+	if len(h.defs) > 0 {
+		return h.planFlagRanks(perNode)
 	}
 	plan, err := h.planWorld(perNode, h.teamHosts())
 	if err != nil {

@@ -40,28 +40,41 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	if w.Total == 0 {
 		return newPlan(slices.Clone(slots)), nil
 	}
+	if err := w.CheckTotal(slots); err != nil {
+		return Plan{}, err
+	}
 	// Fill the nodes in their order.
 	perNode, left := make([]int, len(slots)), w.Total
 	for node, free := range slots {
 		perNode[node] = min(free, left)
 		left -= perNode[node]
 	}
-	switch {
-	case left == 0:
-	case w.PerNode != "":
-		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %d %s; use more "+
-			"nodes, or more ranks per node",
-			w.Total, w.PerNode, w.Total-left, len(slots), textutil.PluralForm(len(slots), "node"))
-	case !w.Oversubscribe:
-		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give "+
-			"--oversubscribe to let ranks share them, or use more nodes",
-			w.Total, len(slots), textutil.PluralForm(len(slots), "node"), w.Total-left)
-	}
 	// Oversubscribe: distribute the remaining ranks evenly.
 	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
 		perNode[node]++
 	}
 	return newPlan(perNode), nil
+}
+
+// CheckTotal returns an error that describes what is missing if the nodes can have fewer ranks than the
+// requested total. slots has the number of ranks that each node can have.
+func (w LayoutRequest) CheckTotal(slots []int) error {
+	room := 0
+	for _, free := range slots {
+		room += free
+	}
+	nodes := fmt.Sprintf("%d %s", len(slots), textutil.PluralForm(len(slots), "node"))
+	switch {
+	case w.Total <= room:
+		return nil
+	case w.PerNode != "":
+		return fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %s; use more "+
+			"nodes, or more ranks per node", w.Total, w.PerNode, room, nodes)
+	case !w.Oversubscribe:
+		return fmt.Errorf("cannot run %d ranks: the %s have %d cores or GPUs for the job; give "+
+			"--oversubscribe to let ranks share them, or use more nodes", w.Total, nodes, room)
+	}
+	return nil
 }
 
 // newPlan returns the plan of an initial world, in which the ranks of each node follow those of the one

@@ -67,6 +67,8 @@ type Placement struct {
 	Ranks int `json:"ranks,omitempty"`
 	// HasRanks reports that the processes also get the variables of ranks.
 	HasRanks bool `json:"has_ranks,omitempty"`
+	// Oversubscribe lets each node have more than RanksPerNode if all have too few for Ranks.
+	Oversubscribe bool `json:"oversubscribe,omitempty"`
 	// RanksGoOn reports that the other ranks of an instance go on when one has failed.
 	RanksGoOn bool `json:"ranks_go_on,omitempty"`
 	// GPUs is the number of GPUs of each process; GPUsDivided, GPUsShared or GPUsAll.

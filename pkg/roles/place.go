@@ -313,11 +313,12 @@ func (p *planner) makeInstances() error {
 // makeProcesses returns the processes of an instance on its nodes, and adds them to the number of
 // those of each place.
 func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes []Process, err error) {
-	for _, place := range nodes {
-		perNode, err := p.countOn(def, place, "ranks-per-node", def.Placement.RanksPerNode)
-		if err != nil {
-			return nil, err
-		}
+	ranks, err := p.countRanks(def, nodes)
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range nodes {
+		perNode := ranks[i]
 		limit := maxProcesses
 		if def.BuiltIn {
 			limit = maxRanks
@@ -332,15 +333,41 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 	return processes, nil
 }
 
+// countRanks returns how many processes of an instance each of its nodes gets. A total fills the nodes
+// in their order.
+func (p *planner) countRanks(def *Definition, nodes []int) (counts []int, err error) {
+	counts = make([]int, len(nodes))
+	total := def.Placement.Ranks
+	left := total
+	for i, place := range nodes {
+		if counts[i], err = p.countOn(def, place, "ranks-per-node", def.Placement.RanksPerNode); err != nil {
+			return nil, err
+		}
+		if total > 0 {
+			counts[i] = min(counts[i], left)
+			left -= counts[i]
+		}
+	}
+	if left > 0 && !def.Placement.Oversubscribe {
+		return nil, def.refuse("it has %d ranks, and its %s can have %d", total, countNodes(len(nodes)), total-left)
+	}
+	for i := 0; left > 0; i, left = (i+1)%len(nodes), left-1 {
+		counts[i]++
+	}
+	return counts, nil
+}
+
 // countOn returns how many instances or processes a node gets.
 func (p *planner) countOn(def *Definition, place int, key string, count int) (int, error) {
+	node := p.Nodes[place]
 	switch {
-	case count == PerNUMA, count == PerCore, count == PerSlot, def.Placement.Ranks > 0:
+	case count == PerSlot && def.BuiltIn:
+		return node.Slots, nil
+	case count == PerNUMA, count == PerCore, count == PerSlot:
 		return 0, def.refuse("%s is not supported by this version", def.Unsupported())
 	case count != PerGPU:
 		return max(1, count), nil
 	}
-	node := p.Nodes[place]
 	if node.GPUs <= 0 {
 		return 0, def.refuse("%s is gpu, and node %s has no GPUs", key, node.Host)
 	}

@@ -55,6 +55,54 @@ func TestPlanRefusals(t *testing.T) {
 	}
 }
 
+// TestPlanTotals verifies that a total of ranks fills the nodes in their order.
+func TestPlanTotals(t *testing.T) {
+	world := func(perNode, total int, oversubscribe bool) Definition {
+		def := placed("a", Placement{Nodes: NodesAll, NodesPerInstance: NodesAll, RanksPerNode: perNode,
+			Ranks: total, Oversubscribe: oversubscribe, HasRanks: true, GPUs: GPUsAll})
+		def.BuiltIn = true
+		return def
+	}
+	for _, tc := range []struct {
+		name  string
+		def   Definition
+		slots []int
+		want  []int // number of ranks of each node
+		err   string
+	}{
+		{"a number per node", world(2, 0, false), []int{0, 0}, []int{2, 2}, ""},
+		{"as many as there is room for", world(PerSlot, 0, false), []int{1, 3}, []int{1, 3}, ""},
+		{"a total", world(PerSlot, 3, false), []int{2, 2, 2}, []int{2, 1, 0}, ""},
+		{"more than there is room for", world(PerSlot, 5, false), []int{2, 2}, nil,
+			"cannot place role a: it has 5 ranks, and its 2 nodes can have 4"},
+		{"more, shared", world(PerSlot, 5, true), []int{2, 2}, []int{3, 2}, ""},
+		{"both, and they agree", world(2, 4, false), []int{0, 0}, []int{2, 2}, ""},
+		{"both, and the last node has fewer", world(2, 3, false), []int{0, 0}, []int{2, 1}, ""},
+	} {
+		nodes := makeNodes(len(tc.slots), 0)
+		for i, slots := range tc.slots {
+			nodes[i].Slots = slots
+		}
+		plan, err := MakePlan([]Definition{tc.def}, nodes)
+		if tc.err != "" || err != nil {
+			if fmt.Sprint(err) != tc.err {
+				t.Errorf("%s: %v", tc.name, err)
+			}
+			continue
+		}
+		got := make([]int, len(nodes))
+		for i, p := range plan.Roles[0].Instances[0].Processes {
+			if p.Rank != i || p.Local != got[p.Place] {
+				t.Errorf("%s: rank %d is %+v", tc.name, i, p)
+			}
+			got[p.Place]++
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: the nodes have %d ranks, not %d", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestPlanPorts(t *testing.T) {
 	fixed := func(number int) PortRequest { return PortRequest{Name: "http", Number: number, Count: 1} }
 	auto := func(count int) PortRequest { return PortRequest{Name: "http", Count: count} }

@@ -23,6 +23,8 @@ type NodeFacts struct {
 	BusyPorts []int `json:"busy_ports,omitempty"`
 	// Domain is the NVLink domain of the node; empty if it is in none.
 	Domain string `json:"domain,omitempty"`
+	// Slots is the number of ranks of a built-in role that the node can have, if it depends on the node.
+	Slots int `json:"slots,omitempty"`
 }
 
 // BlockSize is the number of ports that a node offers for its processes.

@@ -34,7 +34,9 @@ type EarlyFacts struct {
 // only the nodes know, or if they do not fit: then the offers of the nodes show why.
 func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares, known EarlyFacts) *NodeChoice {
 	needsSegment := slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.Placement.Segment > 1 })
-	if len(defs) == 0 || len(spares) > 0 || needsSegment {
+	needsSlots := slices.ContainsFunc(defs,
+		func(d roles.Definition) bool { return d.IsFlagWorld() && d.Placement.RanksPerNode == roles.PerSlot })
+	if len(defs) == 0 || len(spares) > 0 || needsSegment || needsSlots {
 		return nil
 	}
 	if roles.AreOnHead(defs) { // no other node takes part

@@ -158,7 +158,8 @@ func (n *Node) startSupervisors() {
 		for j := range role.Instances {
 			instance := &role.Instances[j]
 			here := processesOn(instance, int(n.plans.place.Load()))
-			if len(here) == 0 || n.plans.isOver(instance.Number) {
+			// Ranks of flags can be spawned on nodes without any.
+			if len(here) == 0 && !role.IsFlagWorld() || n.plans.isOver(instance.Number) {
 				continue
 			}
 			if isOwn {

@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,12 +35,18 @@ import (
 func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance,
 	generation int) (rec *record.Placement, places []int) {
 	rec = &record.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
+	places = instance.Places()
+	if role.IsFlagWorld() { // ranks can be spawned on nodes without any
+		places = role.Nodes
+	}
+	indexes := make(map[int]int)
+	for index, place := range places {
+		indexes[place] = index
+		rec.Hosts = append(rec.Hosts, facts[place].Host)
+	}
+	rec.PerNode = make([]int, len(places))
 	for _, p := range instance.Processes {
-		if len(places) == 0 || places[len(places)-1] != p.Place { // the processes of a node follow each other
-			places = append(places, p.Place)
-			rec.PerNode, rec.Hosts = append(rec.PerNode, 0), append(rec.Hosts, facts[p.Place].Host)
-		}
-		rec.PerNode[len(places)-1]++
+		rec.PerNode[indexes[p.Place]]++
 	}
 	rec.Slots = rec.PerNode
 	first := facts[places[0]]
@@ -48,8 +55,8 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 }
 
 // PlaceFlagRanks returns the plan of the ranks of flags on the nodes of the team, or nil if the roles are
-// others. slots is the number of ranks that each node can have, including spawned ones, if it is more
-// than the plan has.
+// others. slots is the number of ranks that each node can have, including spawned ones; 0: as many as
+// when the run begins.
 func PlaceFlagRanks(plan *roles.Plan, slots int) *record.Placement {
 	role := &plan.Roles[0]
 	if !role.IsFlagWorld() {
@@ -57,8 +64,8 @@ func PlaceFlagRanks(plan *roles.Plan, slots int) *record.Placement {
 	}
 	rec, _ := placeRanks(plan.Nodes, role, &role.Instances[0], 0)
 	rec.MasterPort, rec.Slots = plan.Nodes[0].FirstPort, slices.Clone(rec.PerNode)
-	for i := range rec.Slots {
-		rec.Slots[i] = max(rec.Slots[i], slots)
+	for i, node := range plan.Nodes {
+		rec.Slots[i] = max(rec.Slots[i], cmp.Or(slots, node.Slots, role.Placement.RanksPerNode))
 	}
 	return rec
 }

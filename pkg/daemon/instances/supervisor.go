@@ -368,7 +368,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	if failure != nil {
 		s.environment.hideKeys(failure)
 	}
-	hasEnded := s.mayEnd() && running.allEnded(s.role.EndsWithAnyCode())
+	hasEnded := s.mayEnd() && running.allEnded(s.role.EndsWithAnyCode()) || len(s.processes) == 0
 	end := generationEnd{stopped: failure == nil && !hasEnded, failure: failure}
 	if !end.stopped {
 		s.decide(generation, &end, exit)
@@ -381,7 +381,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 			s.decide(generation, &end, exit)
 		}
 	}
-	if hasEnded && s.role.EndsWithAnyCode() {
+	if hasEnded && s.role.EndsWithAnyCode() && running.world == nil {
 		// Processes that forward its output, such as tee, read all of it before they are stopped.
 		ctxutil.AwaitDone(s.cfg.DriverGraceCtx, running.started[0].Done())
 	}
