@@ -58,7 +58,7 @@ func (c *Config) SetupRole() *roles.Definition {
 // prepares the nodes, or the driver or the ranks.
 // Services and sandboxes of flags have their own mechanisms, and so have some worlds of ranks.
 func (c *Config) RunRoles() []roles.Definition {
-	hasOwn := c.World.IsRequested() && (c.World.GoOn || c.HasSpares())
+	hasOwn := c.World.IsRequested() && c.HasSpares()
 	if c.Roles.AreGiven() || len(c.Driver) == 0 || hasOwn {
 		return roles.WithoutSetup(c.Roles.Definitions)
 	}

@@ -123,6 +123,8 @@ func TestRunRoles(t *testing.T) {
 			team: membership.NodeRange{Min: 1, Max: 1}, want: "driver"},
 		"ranks": {driver: []string{"rank"}, want: "ranks",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, Bind: affinity.AllKinds()}},
+		"ranks that go on": {driver: []string{"rank"}, want: "ranks",
+			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, GoOn: true}},
 		"a total of ranks": {driver: []string{"rank"}, want: "ranks",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "core", Total: 5}}},
 	} {

@@ -207,10 +207,11 @@ func (h *head) awaitWorld(ctx context.Context) error {
 	if err := h.running.world.AwaitSpawned(ctx); err != nil {
 		return err
 	}
-	code, why, err := h.running.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
+	failed, err := h.running.roles.FailedRanks(ctx)
 	if err != nil {
 		return err
 	}
+	code, why := ranks.WorldExitCode(failed, ranks.PlanFromRecord(h.running.world.Record).RankCount())
 	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
 }
 

@@ -99,7 +99,7 @@ func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, erro
 	stop := c.WarnStragglers(own)
 	ends.Wait()
 	stop()
-	return c.sortedExits(), context.Cause(own)
+	return c.Exits(), context.Cause(own)
 }
 
 // Start starts one rank as NewSpec describes, and verifies its binding.
@@ -234,7 +234,8 @@ func (c *LocalRanks) RunningRanks() (running []stackdump.RankProcess) {
 	return running
 }
 
-func (c *LocalRanks) sortedExits() []record.RankExit {
+// Exits returns the exits of the ranks that have ended, sorted by rank.
+func (c *LocalRanks) Exits() []record.RankExit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	exits := slices.Clone(c.exits)
@@ -254,7 +255,7 @@ func (c *LocalRanks) WarnStragglers(ctx context.Context) (stop func()) {
 	telling.Go(func() {
 		since, wait := time.Time{}, stragglerInterval
 		for ctxutil.SleepContext(ctx, time.Second) {
-			exits := c.sortedExits()
+			exits := c.Exits()
 			switch {
 			case len(exits) == 0:
 			case since.IsZero():

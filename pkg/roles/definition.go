@@ -39,8 +39,10 @@ type Definition struct {
 }
 
 // EndsWithAnyCode reports whether the role ends as it should with any exit code, which becomes that of
-// the run.
-func (d *Definition) EndsWithAnyCode() bool { return d.BuiltIn && d.Primary && !d.Placement.HasRanks }
+// the run: of ranks that go on when one has failed, the code of the first that has.
+func (d *Definition) EndsWithAnyCode() bool {
+	return d.BuiltIn && d.Primary && (!d.Placement.HasRanks || d.Placement.RanksGoOn)
+}
 
 // IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its node,
 // with which the daemon ends; ranks that have ended may have spawned others.

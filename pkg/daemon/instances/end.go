@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -27,6 +28,25 @@ func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
 		names = append(names, role.Name)
 	}
 	return "all primary roles have ended with 0: " + strings.Join(names, ", "), nil
+}
+
+// FailedRanks returns the exits of the ranks of flags that have failed, node by node, after all have
+// ended. There are none unless the others go on.
+func (h *Head) FailedRanks(ctx context.Context) (failed []record.RankExit, err error) {
+	for _, state := range h.instances {
+		for _, node := range state.evidence.Nodes {
+			if !state.role.IsFlagWorld() || !state.role.Placement.RanksGoOn {
+				continue
+			}
+			mark := record.InstanceMark{Node: node, Instance: state.instance.Number, State: record.InstanceDone}
+			rec := new(record.RanksEnded)
+			if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec); err != nil {
+				return nil, err
+			}
+			failed = append(failed, ranks.FailedExits(rec.Exits)...)
+		}
+	}
+	return failed, nil
 }
 
 // primariesHaveEnded reports whether there are primary roles, and all have ended as they should. The

@@ -180,6 +180,15 @@ func (s *supervisor) publishStop(generation, code int) {
 	s.report(generation, s.markName(s.instance.Number, generation, record.InstanceStopped, 0), rec, false)
 }
 
+// publishDone publishes that the processes of a built-in role have ended, and how if ranks may have failed.
+func (s *supervisor) publishDone(number int, running *generation) {
+	var rec record.Record
+	if s.role.Placement.RanksGoOn && running.world != nil {
+		rec = &record.RanksEnded{Exits: running.world.local.Exits()}
+	}
+	s.report(number, s.markName(s.instance.Number, number, record.InstanceDone, 0), rec, false)
+}
+
 // awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
 // role. It also returns if the supervisor has ended.
 func (s *supervisor) awaitStopOrder(ended context.Context) {
@@ -375,7 +384,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	first := running.runningFirst()
 	if !end.stopped && failure == nil && s.role.BuiltIn {
-		s.mark(generation, record.InstanceDone, 0)
+		s.publishDone(generation, running)
 		<-halt.Done()
 		if end.failure, exit = running.outcome(); end.failure != nil { // of a spawned rank
 			s.decide(generation, &end, exit)
@@ -484,6 +493,9 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	switch {
 	case one.isMember:
 		return one.AwaitFailure(ctx)
+	case s.role.EndsWithAnyCode() && one.explain != nil:
+		_ = one.explain(ctx) // the end of the rank is recorded, and is no failure
+		return nil
 	case s.role.EndsWithAnyCode():
 		ctxutil.AwaitDone(ctx, one.Ended())
 		return nil
