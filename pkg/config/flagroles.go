@@ -55,11 +55,10 @@ func (c *Config) SetupRole() *roles.Definition {
 }
 
 // RunRoles returns the roles that the daemons run as such: those of the file except the one that
-// prepares the nodes, or the driver or the ranks.
-// Services and sandboxes of flags have their own mechanisms, and so have some worlds of ranks.
+// prepares the nodes, or the driver or the ranks. Services and sandboxes of flags have their own
+// mechanisms.
 func (c *Config) RunRoles() []roles.Definition {
-	hasOwn := c.World.IsRequested() && c.HasSpares()
-	if c.Roles.AreGiven() || len(c.Driver) == 0 || hasOwn {
+	if c.Roles.AreGiven() || len(c.Driver) == 0 {
 		return roles.WithoutSetup(c.Roles.Definitions)
 	}
 	primary := c.primaryRole(nil)

@@ -23,8 +23,8 @@ import (
 // endRun publishes the end of the run, ends all children, waits for the other nodes, and writes
 // the result. It returns the final outcome, which has the exit code of the job.
 func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
-	// Publish the end. A driver that was asked to stop has its grace period before that, because its
-	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
+	// Publish the end. Primary roles that were asked to stop have their grace period before that, because
+	// their exit code becomes that of the job.
 	h.Events.EnterPhase(record.PhaseEnd)
 	h.finishWith(end)
 	h.logDriverGrace(end)
@@ -35,11 +35,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	h.publishEnd(end)
 	if h.running.roles != nil && end.Orderly && !end.Requested {
 		h.Background(func(context.Context) { h.running.roles.StopInOrder(h.GraceCtx, true) })
-	}
-	// All nodes have been notified, and end their ranks.
-	if end.Requested && h.running.world != nil && h.running.roles == nil {
-		h.stopRanks(end)
-		end = h.outcomeAfterStop(end, h.stoppedCode(end))
 	}
 	h.Events.Sync()
 	var ends sync.WaitGroup

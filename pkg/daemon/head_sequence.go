@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
-	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -81,7 +80,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	}
 	// All nodes are up: open the gate and run the driver.
 	if err := h.RunPhase(record.PhaseGate, func() error {
-		if err := h.publishWorld(ctx); err != nil {
+		if err := h.planWorld(ctx); err != nil {
 			return err
 		}
 		return h.openGate()
@@ -112,11 +111,7 @@ func (h *head) openRunDirectory() error {
 		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 			LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
-	var plan *world.HeadConfig
 	others := h.planRolesEarly(address)
-	if len(h.defs) == 0 {
-		plan, others = h.planWorldEarly()
-	}
 	job.HasEarlyPlan = h.earlyPlan != nil
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
@@ -156,7 +151,6 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.HeartbeatTask(signal.ControlDir))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))
-	h.openPlannedWorld(plan)
 	return nil
 }
 
@@ -443,10 +437,7 @@ func (h *head) openGate() error {
 // for a stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
-	switch {
-	case h.running.world != nil && h.running.roles == nil:
-		return h.runWorld(ctx)
-	case h.running.world != nil:
+	if h.running.world != nil {
 		return h.awaitWorld(ctx)
 	}
 	if h.running.roles == nil {

@@ -134,9 +134,6 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 		n.stopRanks(end)
 	}
 	n.stopRoles(end)
-	if n.cfg.World.IsRequested() && len(n.defs) == 0 {
-		n.drainRankOutput()
-	}
 	left = n.children.StopSelected(n.cfg.Times.ChildGracePeriod(end.HasFailed()), allChildren)
 	if n.commands != nil && n.FileSystemSilence() < lifecycle.UnresponsiveTimeout {
 		n.commands.AwaitPublished(lifecycle.UnresponsiveTimeout)

@@ -184,6 +184,9 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 // planRolesEarly plans the roles before any node has joined, if that is possible, and returns the
 // record of the plan.
 func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlRecord {
+	if h.cfg.World.IsRequested() && h.membership.HasSpares() {
+		return nil // the plan follows when the team is known
+	}
 	choice := instances.PlanEarly(h.RunCtx, h.defs, h.cfg.Roles.Spares, instances.EarlyFacts{
 		Identity: h.id, Environ: launcher.EnvironmentOf(h.cfg.Environ), Address: address,
 		FirstPort: h.cfg.Simulation.FirstPort,

@@ -39,7 +39,7 @@ func (w *worker) followTeam(ctx context.Context) error {
 				w.Events.EnterPhase(record.PhaseDriver)
 				w.reportUp()
 				w.Background(func(context.Context) {
-					if err := w.runLocalRanks(w.RunCtx); err != nil {
+					if err := w.runLocalRoles(w.RunCtx); err != nil {
 						w.CancelRun(err)
 					}
 				})

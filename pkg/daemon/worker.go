@@ -168,12 +168,9 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := parts.Wait(); err != nil {
 		return err
 	}
-	// Run the ranks of this node, if any, and wait for the end of the run.
+	// Start the ranks of this node at the gate, if any, and wait for the end of the run.
 	w.Events.EnterPhase(record.PhaseDriver)
 	w.reportUp()
-	if err := w.runLocalRanks(w.RunCtx); err != nil {
-		return err
-	}
 	if !w.cfg.Roles.AreGiven() {
 		if err := w.runLocalRoles(w.RunCtx); err != nil {
 			return err

@@ -412,7 +412,7 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	}
 	limit := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()
 	aborts := w.ControlWatch.LastListing().NodesWithAbort()
-	if len(aborts) > 0 && aborts[0] == 0 && end.Requested && (!w.cfg.World.IsRequested() || len(w.defs) > 0) {
+	if len(aborts) > 0 && aborts[0] == 0 && end.Requested {
 		// such a head publishes the end after its driver has ended
 		limit = health.FinalTermTimeout
 	}

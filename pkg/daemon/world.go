@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -20,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -83,49 +79,6 @@ func (n *node) boundResources() affinity.ResourceKinds {
 	return n.cfg.World.Bind
 }
 
-// planWorldEarly returns the plan of the world, and its record, if it depends on no other node.
-// The failure of a plan is left to [head.publishWorld], so that all nodes learn of it.
-func (h *head) planWorldEarly() (*world.HeadConfig, []signal.ControlRecord) {
-	perNode, fixed := h.cfg.World.FixedPerNode()
-	if !fixed || h.membership.HasSpares() || len(h.id.Hosts) < h.id.Size || slices.Contains(h.id.Hosts, "") {
-		return nil, nil
-	}
-	plan, err := h.planWorld(slices.Repeat([]int{perNode}, h.id.Size), h.id.Hosts)
-	if err != nil {
-		return nil, nil
-	}
-	return plan, []signal.ControlRecord{{Name: signal.NameRanks, Record: plan.Placement()}}
-}
-
-// planWorld decides on which of these hosts the ranks run. perNode is how many each can run.
-func (h *head) planWorld(perNode []int, hosts []string) (*world.HeadConfig, error) {
-	address, _ := h.cfg.Address()
-	plan := &world.HeadConfig{
-		LayoutRequest: h.cfg.World.LayoutRequest, MaxRanks: perNode, Hosts: hosts,
-		Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
-		Master: ranks.Master{Address: address.Address,
-			RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts},
-	}
-	team := h.membership.MemberNodes()
-	return plan, plan.MakePlan(h.EndKnownCtx, func(places []int) string {
-		for i, place := range places {
-			places[i] = team[place]
-		}
-		return h.nodeNames(places)
-	})
-}
-
-// openPlannedWorld opens the rendezvous of the ranks of a plan. It does nothing if the plan is nil.
-func (h *head) openPlannedWorld(plan *world.HeadConfig) {
-	if plan == nil {
-		return
-	}
-	plan.JobName = world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName
-	h.running.world = world.NewHead(*plan)
-	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
-	h.setRendezvousLink()
-}
-
 // addWorldFacts adds to a plan of the ranks of flags what only the head knows: where they meet, and
 // how often the job has been restarted. It keeps the port for them. Other plans stay as they are.
 func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
@@ -146,12 +99,22 @@ func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
 	return nil
 }
 
-// planFlagRanks plans the ranks of flags on the nodes of the team, publishes the plan, and starts
-// the role of the ranks, which the gate starts next.
-func (h *head) planFlagRanks(slots []int) error {
-	rec := new(roles.PlanRecord)
-	hosts := h.teamHosts()
+// planWorld plans the ranks of flags on the nodes of the team, and publishes the plan, unless they
+// were planned early. The open gate starts them.
+func (h *head) planWorld(ctx context.Context) error {
+	if !h.cfg.World.IsRequested() || h.running.roles != nil {
+		return nil
+	}
+	if h.cfg.World.NeedsSlotCounts() {
+		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+			return err
+		}
+	}
+	counts, hosts, rec := h.nodeWatch.LastListing().SlotCounts(), h.teamHosts(), new(roles.PlanRecord)
+	fixed, _ := h.cfg.World.FixedPerNode()
+	var slots []int
 	for place, node := range h.membership.MemberNodes() {
+		slots = append(slots, cmp.Or(fixed, counts[node]))
 		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place], Slots: slots[place]})
 	}
 	if err := h.cfg.World.CheckTotal(slots); err != nil {
@@ -215,33 +178,6 @@ func (h *head) awaitWorld(ctx context.Context) error {
 	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
 }
 
-// publishWorld plans the world and publishes the plan, unless it was planned early.
-func (h *head) publishWorld(ctx context.Context) error {
-	if !h.cfg.World.IsRequested() || h.running.world != nil {
-		return nil
-	}
-	perNode := make([]int, h.membership.Count())
-	if h.cfg.World.NeedsSlotCounts() {
-		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
-			return err
-		}
-	}
-	slots := h.nodeWatch.LastListing().SlotCounts()
-	fixed, _ := h.cfg.World.FixedPerNode()
-	for place, node := range h.membership.MemberNodes() {
-		perNode[place] = cmp.Or(fixed, slots[node])
-	}
-	if len(h.defs) > 0 {
-		return h.planFlagRanks(perNode)
-	}
-	plan, err := h.planWorld(perNode, h.teamHosts())
-	if err != nil {
-		return err
-	}
-	h.openPlannedWorld(plan)
-	return h.Publish(signal.ControlDir, signal.NameRanks, h.running.world.Record, false)
-}
-
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
 func (h *head) setRendezvousLink() {
 	h.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
@@ -253,72 +189,6 @@ func (h *head) setRendezvousLink() {
 		}
 		return nil
 	}
-}
-
-// runWorld runs the world to its end: the head's own ranks, and those of the other nodes, which
-// start them at the open gate. Its error is an orderly *lifecycle.Outcome if all ranks have ended.
-func (h *head) runWorld(ctx context.Context) error {
-	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error {
-		return h.runRanks(own, &membership.Slot{Size: h.membership.Count()}, h.running.world.Record)
-	})
-	parts.Go(func() error { return h.awaitRankLinks(own) })
-	// Wait until all ranks have ended, or none makes progress any more.
-	parts.Go(func() error {
-		for {
-			last, err := h.nodeWatch.FollowListings(own, func(l signal.Listing) bool {
-				return len(h.membership.MissingNodes(l, record.StateRanksEnded)) == 0 || h.allRanksIdle(l)
-			})
-			if err != nil || !h.allRanksIdle(last) {
-				return cmp.Or(err, h.running.world.AwaitSpawned(own), errWorldEnded)
-			}
-			f := world.DiagnoseHang(own, world.HungWorld{
-				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang,
-				HasSteps: len(h.steps.NodesWithSteps(last, signal.NoInstance, 0)) > 0, Progress: h.steps.Summary(),
-				LogName: h.children.LogName("daemon"), Log: h.Log,
-			})
-			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
-				return f
-			}
-		}
-	})
-	if err := parts.Wait(); !errors.Is(err, errWorldEnded) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return err
-	}
-	code, why, err := h.running.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
-	if err != nil {
-		return err
-	}
-	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
-}
-
-// errWorldEnded ends the parts of runWorld when all ranks have ended.
-var errWorldEnded = errors.New("all ranks have ended")
-
-// runLocalRanks waits for the gate and runs this node's ranks to their end, if it has any.
-func (w *worker) runLocalRanks(ctx context.Context) error {
-	if !w.cfg.World.IsRequested() || len(w.defs) > 0 {
-		return nil
-	}
-	// The head publishes the plan before it opens the gate, and mostly with the run directory.
-	if _, err := w.ControlWatch.FollowListings(ctx,
-		func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
-		return context.Cause(ctx)
-	}
-	var rec record.Placement
-	if err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameRanks, &rec); err != nil {
-		return health.AsFailure(err)
-	}
-	_, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
-	place := w.placement.Slot.Load()
-	if err != nil || place == nil {
-		return context.Cause(ctx)
-	}
-	w.setRendezvousLink()
-	return w.runRanks(ctx, place, &rec)
 }
 
 // setRendezvousLink sets the way from the ranks of this node to the worlds of the run: the peer link.
@@ -359,29 +229,6 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 		used = ctxutil.SleepContext(ctx, h.cfg.Times.LinkHeartbeatInterval())
 	}
 	return nil
-}
-
-// runRanks runs the ranks of this node's place to their end, reports that, and continues to run
-// ranks that they spawn until ctx ends. Ranks that are left are ended in the background.
-func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
-	here := n.openWorld(ctx, place, rec)
-	starting, started := n.ExtendForStart(ctx)
-	stop := n.newHangDetector(here).StartBackground(ctx)
-	err := here.Run(starting, func(exits []record.RankExit) error {
-		started()
-		stop()
-		n.steps.Flush(n.WorkCtx)
-		var rec record.Record
-		if n.cfg.World.GoOn { // otherwise all have succeeded
-			rec = &record.RanksEnded{Exits: exits}
-		}
-		n.Report(n.Dir.NodeName(n.id.NodeIndex, record.StateRanksEnded), rec, false)
-		return nil
-	})
-	started()
-	stop()
-	n.Background(func(context.Context) { n.stopRanks(err) })
-	return err
 }
 
 // openWorld opens this node's part of the world of the ranks of flags, until ctx ends.
@@ -426,23 +273,6 @@ func (n *node) stopRanks(why error) {
 	n.children.StopSelected(n.rankGracePeriod(why), service.IsUserProgram)
 }
 
-// drainRankOutput waits until the output of this node's ranks has been forwarded, if it is read.
-func (n *node) drainRankOutput() {
-	here := n.worldNode.Load()
-	if here == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(n.GraceCtx, rankOutputTimeout, errDeadline)
-	defer cancel()
-	if err := here.Close(ctx); err != nil {
-		n.Log.Warn("not all output of the ranks was passed on: it is in their logs", zap.Error(err))
-	}
-}
-
-// rankOutputTimeout is how long drainRankOutput waits before it gives up output that is not read.
-// The logs of the ranks have it in any case.
-const rankOutputTimeout = 10 * time.Second
-
 // rankGracePeriod returns the grace period of the ranks after TERM, which depends on why they are
 // ended. It is 0 if there are no ranks.
 func (n *node) rankGracePeriod(why error) time.Duration {
@@ -453,29 +283,4 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 		return n.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause))
 	}
 	return n.cfg.Times.DriverGracePeriod(health.IsIsolation(&health.AsFailure(why).Failure))
-}
-
-// newHangDetector returns the hang detector of this node. It publishes a numbered record each time
-// all ranks have become idle, and each time one is active again.
-func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
-	changes := 0
-	return stackdump.HangDetector{
-		Timeout: n.cfg.World.Hang, RunningRanks: here.RunningRanks,
-		CountSteps: func() int64 { return n.steps.CountChanges(signal.NoInstance, 0) },
-		OnChange: func(bool) {
-			changes++
-			name := signal.IdleName(n.id.NodeIndex, n.id.Size, signal.NoInstance, 0, changes)
-			n.LogWriteError(n.MarkName(signal.NodesDir, name))
-		},
-	}
-}
-
-// allRanksIdle reports whether all nodes with running ranks have reported that their ranks are
-// idle. If some nodes have steps, those without do not matter. It is false if hang detection is off.
-func (h *head) allRanksIdle(l signal.Listing) bool {
-	idle, busy := l.IdleNodes(signal.NoInstance, 0), h.membership.MissingNodes(l, record.StateRanksEnded)
-	if withSteps := h.steps.NodesWithSteps(l, signal.NoInstance, 0); len(withSteps) > 0 {
-		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
-	}
-	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.WithoutNodes(busy, idle)) == 0
 }
