@@ -136,10 +136,10 @@ func (h *head) planWorld(ctx context.Context) error {
 }
 
 // openFlagWorld opens the head's side of the world of the ranks of flags.
-func (h *head) openFlagWorld(rec *record.Placement) {
+func (h *head) openFlagWorld(rec *world.Placement) {
 	if h.cfg.World.Total == 0 { // a user who has requested a total expects different numbers
 		team := h.membership.MemberNodes()
-		if uneven := ranks.PlanFromRecord(rec).DescribeUneven(func(places []int) string {
+		if uneven := ranks.NewPlan(rec.PerNode).DescribeUneven(func(places []int) string {
 			for i, place := range places {
 				places[i] = team[place]
 			}
@@ -148,10 +148,12 @@ func (h *head) openFlagWorld(rec *record.Placement) {
 			h.Log.Warn(uneven)
 		}
 	}
+	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(h.cfg.Environ)); idle != "" {
+		h.Log.Warn(idle)
+	}
 	h.running.world = world.NewHead(world.HeadConfig{
-		LayoutRequest: h.cfg.World.LayoutRequest, Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.Slots,
-		Hosts: rec.Hosts, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
-		Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
+		Placement: rec, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
+		Oversubscribe: h.cfg.World.Oversubscribe, Trail: h.Events, Log: h.Log, Background: h.Background,
 	})
 	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
 }
@@ -174,7 +176,7 @@ func (h *head) awaitWorld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	code, why := ranks.WorldExitCode(failed, ranks.PlanFromRecord(h.running.world.Record).RankCount())
+	code, why := ranks.WorldExitCode(failed, h.running.world.RankCount)
 	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
 }
 
@@ -232,9 +234,9 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 }
 
 // openWorld opens this node's part of the world of the ranks of flags, until ctx ends.
-func (n *node) openWorld(ctx context.Context, place *membership.Slot, rec *record.Placement) *world.Node {
+func (n *node) openWorld(ctx context.Context, place *membership.Slot, rec *world.Placement) *world.Node {
 	here := world.OpenNode(ctx, world.Config{
-		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec,
+		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Placement: rec,
 		NodeIndex: place.TeamIndex, PMIx: n.pmix,
 		BaseEnv: func() []string { return n.rankEnv(place, rec) },
 	})
@@ -243,7 +245,7 @@ func (n *node) openWorld(ctx context.Context, place *membership.Slot, rec *recor
 }
 
 // OpenFlagWorld implements [instances.Host].
-func (n *node) OpenFlagWorld(rec *record.Placement, nodeIndex int) *world.Node {
+func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node {
 	return n.openWorld(n.RunCtx, &membership.Slot{TeamIndex: nodeIndex, Size: len(rec.Hosts)}, rec)
 }
 
@@ -260,7 +262,7 @@ func (n *node) WorldConfig() world.NodeConfig {
 }
 
 // rankEnv returns the environment that all ranks of this node have in common.
-func (n *node) rankEnv(place *membership.Slot, rec *record.Placement) []string {
+func (n *node) rankEnv(place *membership.Slot, rec *world.Placement) []string {
 	var endpoint framework.Endpoint
 	if known := n.serviceInfo.Load(); known != nil {
 		endpoint = known.endpoint

@@ -14,10 +14,7 @@ import (
 )
 
 func TestEnviron(t *testing.T) {
-	p, err := MakePlan(LayoutRequest{PerNode: "2"}, []int{2, 2, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := NewPlan([]int{2, 2, 2})
 	base := strings.Fields(`HOME=/h RANK=7 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_NTASKS=3 SLURM_LOCALID=0
 SLURM_NODEID=2 RRUN_COORD_DIR=/tmp/rrun_x TORCHELASTIC_RUN_ID=none OMPI_MCA_btl=self,tcp PMI_FD=9 PMIX_RANK=2
 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_LOCAL_RANK=0 SLURM_PMI_KVS_NO_DUP_KEYS=yes TORCHELASTIC_USE_AGENT_STORE=True`)
@@ -37,7 +34,7 @@ TORCHELASTIC_RUN_ID=17.0 WORLD_SIZE=6`)
 }
 
 func TestEnvironPrecedence(t *testing.T) {
-	p := newPlan([]int{2})
+	p := NewPlan([]int{2})
 	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
 	env := launcher.EnvironmentOf(RankEnviron(base, p, p.RanksOn(0)[1], Master{Address: "2001:db8::1", Port: 4000},
 		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"},

@@ -44,9 +44,6 @@ type LocalRanks struct {
 	Log        *zap.Logger
 	// Rendezvous is notified of the end of each rank. It is nil if the ranks have no rendezvous.
 	Rendezvous *rendezvous.Node
-	// Simulate replaces the ranks in simulations, which have no processes. If it is not nil, Run only
-	// calls it. It returns when ctx ends.
-	Simulate func(ctx context.Context, meet *rendezvous.Node, ranks []Rank) error
 
 	mu      sync.Mutex
 	running map[int]process.Handle // ranks that have been started, by rank number; guarded by mu
@@ -65,10 +62,6 @@ type LocalRanks struct {
 func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if c.Simulate != nil {
-		cancel(c.Simulate(own, c.Rendezvous, c.Ranks))
-		return nil, context.Cause(own)
-	}
 	// Start the ranks, each with a goroutine that waits for its end.
 	var starts errgroup.Group
 	starts.SetLimit(2 * runtime.GOMAXPROCS(0)) // each start occupies an OS thread

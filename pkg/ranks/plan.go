@@ -34,28 +34,6 @@ func PlanSpawned(nodes []int, count, first int) Plan {
 	return p
 }
 
-// MakePlan makes the plan that a wish requests. slots has the number of ranks of each node or, if
-// the wish sets a total, the maximum number. The error describes what is missing.
-func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
-	if w.Total == 0 {
-		return newPlan(slices.Clone(slots)), nil
-	}
-	if err := w.CheckTotal(slots); err != nil {
-		return Plan{}, err
-	}
-	// Fill the nodes in their order.
-	perNode, left := make([]int, len(slots)), w.Total
-	for node, free := range slots {
-		perNode[node] = min(free, left)
-		left -= perNode[node]
-	}
-	// Oversubscribe: distribute the remaining ranks evenly.
-	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
-		perNode[node]++
-	}
-	return newPlan(perNode), nil
-}
-
 // CheckTotal returns an error that describes what is missing if the nodes can have fewer ranks than the
 // requested total. slots has the number of ranks that each node can have.
 func (w LayoutRequest) CheckTotal(slots []int) error {
@@ -77,22 +55,14 @@ func (w LayoutRequest) CheckTotal(slots []int) error {
 	return nil
 }
 
-// newPlan returns the plan of an initial world, in which the ranks of each node follow those of the one
-// before.
-func newPlan(perNode []int) Plan {
+// NewPlan returns the plan of an initial world with these numbers of ranks on its nodes. The ranks of each
+// node follow those of the one before.
+func NewPlan(perNode []int) Plan {
 	p := Plan{perNode: perNode}
 	for node, count := range perNode {
 		p.nodeOfRank = append(p.nodeOfRank, slices.Repeat([]int{node}, count)...)
 	}
 	return p
-}
-
-// PlanFromRecord returns the plan in a record of the head.
-func PlanFromRecord(r *record.Placement) Plan { return newPlan(r.PerNode) }
-
-// Record returns the record with which the head publishes the plan.
-func (p Plan) Record() *record.Placement {
-	return &record.Placement{PerNode: p.perNode}
 }
 
 // RankCount returns the number of ranks.

@@ -20,7 +20,6 @@ const (
 const (
 	NameJob          = "job"          // the attempt
 	NameHead         = "head"         // the head's service is up
-	NameRanks        = "ranks"        // the nodes of a world's ranks
 	NameGateOpen     = "go"           // the gate is open
 	NameDriverEnded  = "driver-ended" // the driver has ended, and services stay up for a while
 	NameOrderlyEnd   = "drain"        // the orderly end

@@ -21,8 +21,8 @@ import (
 
 func TestCreate(t *testing.T) {
 	p := newPlace(t)
-	ranks := ControlRecord{NameRanks, &record.Placement{PerNode: []int{4, 2}}}
-	d, err := CreateRun(within(t), p, record.Job{ConfigDigest: "digest"}, ranks)
+	other := ControlRecord{NameHead, &record.Head{Address: "address"}}
+	d, err := CreateRun(within(t), p, record.Job{ConfigDigest: "digest"}, other)
 	must(t, err)
 	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 64 {
 		t.Errorf("made %s at %s with the nonce %q", d.Name(), d.Path(), d.Nonce())
@@ -48,10 +48,9 @@ func TestCreate(t *testing.T) {
 	p.NodeIndex = 1
 	peer, _, err := NewFinder(p).AwaitRun(within(t))
 	must(t, err)
-	var plan record.Placement
-	err = peer.ReadRecord(within(t), ControlDir, NameRanks, &plan)
-	if err != nil || !slices.Equal(plan.PerNode, []int{4, 2}) {
-		t.Errorf("the plan is %+v: %v", plan, err)
+	var head record.Head
+	if err := peer.ReadRecord(within(t), ControlDir, NameHead, &head); err != nil || head.Address != "address" {
+		t.Errorf("the other record is %+v: %v", head, err)
 	}
 }
 

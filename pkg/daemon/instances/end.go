@@ -40,7 +40,8 @@ func (h *Head) FailedRanks(ctx context.Context) (failed []record.RankExit, err e
 			}
 			mark := record.InstanceMark{Node: node, Instance: state.instance.Number, State: record.InstanceDone}
 			rec := new(record.RanksEnded)
-			if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec); err != nil {
+			name := signal.InstanceName(mark, h.cfg.Size)
+			if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, name, rec); err != nil {
 				return nil, err
 			}
 			failed = append(failed, ranks.FailedExits(rec.Exits)...)

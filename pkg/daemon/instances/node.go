@@ -62,7 +62,7 @@ type Host interface {
 	// WorldConfig returns what configures the worlds of ranks of the node.
 	WorldConfig() world.NodeConfig
 	// OpenFlagWorld opens this node's part of the world of the ranks of flags. It ends with the run.
-	OpenFlagWorld(rec *record.Placement, nodeIndex int) *world.Node
+	OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node
 	// StopFlagRanks stops all ranks of flags on the node, and waits until none is left.
 	StopFlagRanks()
 	// ChildEnviron returns the environment of a service of a framework, which needs none of the run's

@@ -27,14 +27,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // placeRanks returns the plan of the ranks of a generation, which is a world of its own, and the
 // places of its nodes.
 func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance,
-	generation int) (rec *record.Placement, places []int) {
-	rec = &record.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
+	generation int) (rec *world.Placement, places []int) {
+	rec = &world.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
 	places = instance.Places()
 	if role.IsFlagWorld() { // ranks can be spawned on nodes without any
 		places = role.Nodes
@@ -57,7 +56,7 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 // PlaceFlagRanks returns the plan of the ranks of flags on the nodes of the team, or nil if the roles are
 // others. slots is the number of ranks that each node can have, including spawned ones; 0: as many as
 // when the run begins.
-func PlaceFlagRanks(plan *roles.Plan, slots int) *record.Placement {
+func PlaceFlagRanks(plan *roles.Plan, slots int) *world.Placement {
 	role := &plan.Roles[0]
 	if !role.IsFlagWorld() {
 		return nil
@@ -122,7 +121,7 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 		cfg.RendezvousLink = localLink(head, cfg.Background)
 	}
 	w.node = world.OpenNode(life, world.Config{
-		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: s.rankWriter,
+		NodeConfig: cfg, ID: id, Placement: rec, NodeIndex: w.index, Output: s.rankWriter,
 		NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
@@ -185,7 +184,7 @@ func localLink(head *world.Head, background func(task func(ctx context.Context))
 }
 
 // pmixConfig returns the configuration of the PMIx server of a world with a key.
-func (s *supervisor) pmixConfig(cfg *deps.Config, rec *record.Placement, index int, key string) world.PMIxConfig {
+func (s *supervisor) pmixConfig(cfg *deps.Config, rec *world.Placement, index int, key string) world.PMIxConfig {
 	return world.PMIxConfig{
 		Config: cfg, Argv: s.rankProgram(), Environ: s.programEnviron(cfg), Host: world.NodeNames(rec.Hosts)[index],
 		ServerNumber: s.instance.Number*s.cfg.Size + s.ownNode(), DirName: "pmix" + key,
@@ -318,11 +317,10 @@ func (s *supervisor) rankWriter(rank int, isErr bool) io.Writer {
 }
 
 // newWorldHead returns the head's side of the world of a generation.
-func newWorldHead(p *lifecycle.Publisher, rec *record.Placement, id world.ID,
+func newWorldHead(p *lifecycle.Publisher, rec *world.Placement, id world.ID,
 	background func(task func(ctx context.Context))) *world.Head {
 	return world.NewHead(world.HeadConfig{
-		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName,
-		Trail: p.Events, Log: p.Log, Background: background,
+		Placement: rec, JobName: id.JobName, Trail: p.Events, Log: p.Log, Background: background,
 	})
 }
 

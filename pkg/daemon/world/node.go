@@ -46,8 +46,8 @@ type NodeConfig struct {
 type Config struct {
 	NodeConfig
 	ID
-	Record    *record.Placement // plan of the world
-	NodeIndex int               // index of this node in the world
+	Placement *Placement // plan of the world
+	NodeIndex int        // index of this node in the world
 	// BaseEnv returns the environment on which those of the ranks are based, unless their programs
 	// have their own: see [Node.BuildSpec].
 	BaseEnv func() []string
@@ -89,12 +89,11 @@ type Node struct {
 	slotOwners []int // rank in each slot, -1 if free; guarded by mu
 }
 
-// OpenNode opens the rendezvous of this node's ranks with the others, until ctx ends. Run starts
-// the ranks.
+// OpenNode opens the rendezvous of this node's ranks with the others, until ctx ends.
 func OpenNode(ctx context.Context, cfg Config) *Node {
-	n := &Node{cfg: cfg, plan: ranks.PlanFromRecord(cfg.Record)}
+	n := &Node{cfg: cfg, plan: ranks.NewPlan(cfg.Placement.PerNode)}
 	n.lifetime, n.end = context.WithCancelCause(ctx)
-	hosts := cfg.Record.Hosts
+	hosts := cfg.Placement.Hosts
 	if cfg.ReportStep == nil {
 		cfg.ReportStep = cfg.Children.ReportStep
 	}
@@ -150,30 +149,6 @@ func (n *Node) SocketEnviron() map[string]string {
 // rendezvous. It is empty if there is none.
 func (n *Node) SocketPath() string { return n.socket }
 
-// Run runs the ranks of this node. When all have ended, it calls ended with their exits, and
-// continues for the ranks of spawned jobs. It returns the failure of the first rank that failed, or
-// the cause of the end of this part of the world. A start in progress at that time continues until
-// starting ends.
-func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit) error) error {
-	defer n.end(nil)
-	if err := n.StartServers(starting); err != nil {
-		return err
-	}
-	crew := n.InitialRanks()
-	crew.Simulate = n.cfg.Simulation.RunRanks
-	exits, err := crew.Run(n.lifetime, starting)
-	if err != nil {
-		return err
-	}
-	n.removeSharedMemory(n.cfg.JobName)
-	if err := ended(exits); err != nil {
-		return err
-	}
-	// Continue for spawned ranks until this part of the world ends.
-	<-n.lifetime.Done()
-	return context.Cause(n.lifetime)
-}
-
 // StartServers starts the MPI servers for this node's ranks, and watches the ranks. A simulation does
 // neither.
 func (n *Node) StartServers(ctx context.Context) error {
@@ -185,7 +160,7 @@ func (n *Node) StartServers(ctx context.Context) error {
 	}
 	n.startRrun()
 	n.cfg.Background(n.singletons.watchRanks)
-	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
+	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Placement, n.cfg.JobName))
 }
 
 // RunningRanks returns the ranks that are running on this node.
@@ -215,9 +190,9 @@ func (n *Node) Close(ctx context.Context) error {
 }
 
 // InitialJob returns the world with which a run begins, as an MPI job with this name.
-func InitialJob(plan ranks.Plan, rec *record.Placement, name string) *pmi.Job {
-	job := &pmi.Job{Name: name, Hosts: NodeNames(rec.Hosts), Nodes: plan.NodesByRank()}
-	for _, slots := range rec.Slots {
+func InitialJob(plan ranks.Plan, placement *Placement, name string) *pmi.Job {
+	job := &pmi.Job{Name: name, Hosts: NodeNames(placement.Hosts), Nodes: plan.NodesByRank()}
+	for _, slots := range placement.Slots {
 		job.UniverseSize += slots
 	}
 	job.UniverseSize = max(job.UniverseSize, len(job.Nodes))
@@ -280,7 +255,7 @@ func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, 
 	if err != nil {
 		return ranks.RankSpec{Name: program.Name}, err
 	}
-	placement := n.cfg.Record
+	placement := n.cfg.Placement
 	fit := program.BuildSpec(plan, rank, ranks.Master{
 		Address: placement.MasterAddress, Port: placement.MasterPort, RunName: filepath.Base(n.cfg.RunDir),
 		RestartCount: placement.RestartCount, MaxRestarts: placement.MaxRestarts,
@@ -326,9 +301,8 @@ func (n *Node) assignSlots(local []ranks.Rank, spawned bool) []affinity.Affinity
 }
 
 func (n *Node) slotCount() int {
-	if n.cfg.NodeIndex < len(n.cfg.Record.Slots) {
-		// slots returns the maximum number of ranks of this node.
-		return n.cfg.Record.Slots[n.cfg.NodeIndex]
+	if n.cfg.NodeIndex < len(n.cfg.Placement.Slots) {
+		return n.cfg.Placement.Slots[n.cfg.NodeIndex]
 	}
 	return n.plan.LocalCount(n.cfg.NodeIndex)
 }

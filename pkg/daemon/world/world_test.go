@@ -29,16 +29,10 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	for node := range hosts {
 		local[node], all[node] = perNode, slots
 	}
-	plan, err := ranks.MakePlan(ranks.LayoutRequest{}, local)
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := plan.Record()
-	record.Hosts, record.Slots = hosts, all
 	self := new(deps.Config)
 	self.Identity.Host = hosts[0]
-	n := &Node{plan: plan, cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()},
-		ID: ID{JobName: "j"}, Record: record}}
+	n := &Node{plan: ranks.NewPlan(local), cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()},
+		ID: ID{JobName: "j"}, Placement: &Placement{PerNode: local, Hosts: hosts, Slots: all}}}
 	n.mpiServers = newMPIServers(n)
 	return n
 }
@@ -55,7 +49,7 @@ func TestJobOf(t *testing.T) {
 		"several nodes a host": {[]string{"vm", "n1", "vm"}, 2, 6, []string{"vm", "n1", "vm-2"}},
 	} {
 		n := here(t, tc.hosts, 2, tc.slots)
-		job := InitialJob(n.plan, n.cfg.Record, "j")
+		job := InitialJob(n.plan, n.cfg.Placement, "j")
 		if job.UniverseSize != tc.universe || !reflect.DeepEqual(job.Hosts, tc.names) ||
 			len(job.Nodes) != 2*len(tc.hosts) {
 			t.Errorf("%s: %+v", name, job)

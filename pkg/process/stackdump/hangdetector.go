@@ -2,7 +2,6 @@ package stackdump
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -38,21 +37,6 @@ const (
 	minSampleInterval = time.Second
 	maxSampleInterval = 5 * time.Second
 )
-
-// StartBackground starts [HangDetector.Run] in a goroutine. The returned function stops it and
-// waits for its end. Without a timeout, StartBackground does nothing.
-func (v HangDetector) StartBackground(ctx context.Context) (end func()) {
-	if v.Timeout == 0 {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { v.Run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
 
 // Run watches the ranks until ctx ends. It ignores samples with errors, because they show nothing
 // about the ranks.

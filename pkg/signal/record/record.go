@@ -285,23 +285,6 @@ type OOMReport struct {
 	Cgroup string `json:"cgroup"`                // directory of the cgroup
 }
 
-// Placement has the placement of a world's ranks, which are numbered node by node.
-type Placement struct {
-	Header
-	PerNode []int `json:"per_node"` // number of ranks of each node of the team
-	// Slots is the number of ranks that each node can have, including spawned ones.
-	Slots []int `json:"slots"`
-	// Hosts are the hosts of the nodes.
-	Hosts []string `json:"hosts"`
-	// MasterAddress is the address of rank 0's node, and MasterPort a port there that is reserved for
-	// it.
-	MasterAddress string `json:"master_address"`
-	MasterPort    int    `json:"master_port"`
-	// RestartCount is the number of restarts before, and MaxRestarts the maximum.
-	RestartCount int `json:"restart_count,omitempty"`
-	MaxRestarts  int `json:"max_restarts,omitempty"`
-}
-
 // RanksEnded describes how the ranks of a node have ended.
 type RanksEnded struct {
 	Header

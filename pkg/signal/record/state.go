@@ -20,11 +20,10 @@ const (
 	// the node's ranks are idle if the third part is odd, and active again otherwise
 	StateIdle State = "idle"
 	// the node's slowest rank has reached a step; see StepName
-	StateStep       State = "step"
-	StateRanksEnded State = "ended"    // all ranks of the node have ended
-	StateOffer      State = "offer"    // the node offers resources for roles, for a plan or another one
-	StateAccepted   State = "accepted" // the plan that the head has assumed is right for the node
-	StateDone       State = "done"     // no process of the daemon is left on the node
+	StateStep     State = "step"
+	StateOffer    State = "offer"    // the node offers resources for roles, for a plan or another one
+	StateAccepted State = "accepted" // the plan that the head has assumed is right for the node
+	StateDone     State = "done"     // no process of the daemon is left on the node
 	// an event of the node that did not end the run; the third part is the event's number
 	StateEvent State = "event"
 )
