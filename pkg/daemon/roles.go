@@ -129,9 +129,10 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	if err != nil {
 		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
+	slots := n.rankSlots()
 	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
 		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ),
-			n.id.Host), GPUs: gpus, FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
+			n.id.Host), GPUs: gpus, NUMAs: max(1, slots.NUMAs), Cores: max(1, slots.Cores), FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
 		Domain: n.gpuMonitor.NVLinkDomain(),
 	}, false)
 }

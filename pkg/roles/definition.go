@@ -196,12 +196,6 @@ func (p Placement) ClaimsNodes() bool {
 func (d *Definition) Unsupported() string {
 	p := d.Placement
 	switch {
-	case p.RanksPerNode == PerNUMA:
-		return "ranks-per-node: numa"
-	case p.RanksPerNode == PerCore:
-		return "ranks-per-node: core"
-	case p.Ranks > 0:
-		return "the key ranks"
 	case p.RanksGoOn:
 		return "on-rank-failure: continue"
 	case d.Program.Framework != "" && (d.Primary || d.Oneshot):

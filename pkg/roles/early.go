@@ -57,6 +57,15 @@ func DependsOnGPUs(defs []Definition) bool {
 	})
 }
 
+// NeedsOffers reports whether the plan of the roles depends on facts that only the nodes know: their
+// NVLink domains, or how many NUMA nodes or cores they have.
+func NeedsOffers(defs []Definition) bool {
+	return slices.ContainsFunc(defs, func(d Definition) bool {
+		p := d.Placement
+		return p.Segment > 1 || p.RanksPerNode == PerNUMA || p.RanksPerNode == PerCore || p.RanksPerNode == PerSlot
+	})
+}
+
 // AreOnHead reports whether the processes of all roles run on the first node.
 func AreOnHead(defs []Definition) bool {
 	return !slices.ContainsFunc(defs, func(d Definition) bool { return d.Placement.Nodes != NodesHead })

@@ -363,8 +363,12 @@ func (p *planner) countOn(def *Definition, place int, key string, count int) (in
 	switch {
 	case count == PerSlot && def.BuiltIn:
 		return node.Slots, nil
-	case count == PerNUMA, count == PerCore, count == PerSlot:
-		return 0, def.refuse("%s is not supported by this version", def.Unsupported())
+	case count == PerNUMA:
+		return max(1, node.NUMAs), nil
+	case count == PerCore, count == PerSlot && (node.GPUs == 0 || def.Placement.GPUs == 0):
+		return max(1, node.Cores), nil
+	case count == PerSlot:
+		return node.GPUs, nil
 	case count != PerGPU:
 		return max(1, count), nil
 	}

@@ -63,10 +63,15 @@ func TestPlanTotals(t *testing.T) {
 		def.BuiltIn = true
 		return def
 	}
+	ofRole := func(perNode, total, gpus int) Definition {
+		def := world(perNode, total, false)
+		def.BuiltIn, def.Placement.GPUs = false, gpus
+		return def
+	}
 	for _, tc := range []struct {
 		name  string
 		def   Definition
-		slots []int
+		slots []int // which are NUMA nodes, GPUs, and twice as many cores, too
 		want  []int // number of ranks of each node
 		err   string
 	}{
@@ -78,10 +83,17 @@ func TestPlanTotals(t *testing.T) {
 		{"more, shared", world(PerSlot, 5, true), []int{2, 2}, []int{3, 2}, ""},
 		{"both, and they agree", world(2, 4, false), []int{0, 0}, []int{2, 2}, ""},
 		{"both, and the last node has fewer", world(2, 3, false), []int{0, 0}, []int{2, 1}, ""},
+		{"per NUMA node", ofRole(PerNUMA, 0, 0), []int{2, 1}, []int{2, 1}, ""},
+		{"per core", ofRole(PerCore, 0, 0), []int{2, 1}, []int{4, 2}, ""},
+		{"per core, unknown", ofRole(PerCore, 0, 0), []int{0}, []int{1}, ""},
+		{"a total of a role", ofRole(PerSlot, 3, GPUsDivided), []int{2, 1}, []int{2, 1}, ""},
+		{"a total of a role without GPUs", ofRole(PerSlot, 3, 0), []int{1, 1}, []int{2, 1}, ""},
+		{"a total of a role that is too high", ofRole(2, 5, 0), []int{0, 0}, nil,
+			"cannot place role a: it has 5 ranks, and its 2 nodes can have 4"},
 	} {
 		nodes := makeNodes(len(tc.slots), 0)
 		for i, slots := range tc.slots {
-			nodes[i].Slots = slots
+			nodes[i].Slots, nodes[i].NUMAs, nodes[i].GPUs, nodes[i].Cores = slots, slots, slots, 2*slots
 		}
 		plan, err := MakePlan([]Definition{tc.def}, nodes)
 		if tc.err != "" || err != nil {

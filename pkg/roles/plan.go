@@ -23,6 +23,9 @@ type NodeFacts struct {
 	BusyPorts []int `json:"busy_ports,omitempty"`
 	// Domain is the NVLink domain of the node; empty if it is in none.
 	Domain string `json:"domain,omitempty"`
+	// NUMAs and Cores are the numbers of its NUMA nodes and cores, at least 1; 0: the plan depends on neither.
+	NUMAs int `json:"numas,omitempty"`
+	Cores int `json:"cores,omitempty"`
 	// Slots is the number of ranks of a built-in role that the node can have, if it depends on the node.
 	Slots int `json:"slots,omitempty"`
 }

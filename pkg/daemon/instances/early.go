@@ -33,10 +33,7 @@ type EarlyFacts struct {
 // PlanEarly plans the roles before any node has joined. It returns nil if their plan depends on what
 // only the nodes know, or if they do not fit: then the offers of the nodes show why.
 func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares, known EarlyFacts) *NodeChoice {
-	needsSegment := slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.Placement.Segment > 1 })
-	needsSlots := slices.ContainsFunc(defs,
-		func(d roles.Definition) bool { return d.IsFlagWorld() && d.Placement.RanksPerNode == roles.PerSlot })
-	if len(defs) == 0 || len(spares) > 0 || needsSegment || needsSlots {
+	if len(defs) == 0 || len(spares) > 0 || roles.NeedsOffers(defs) {
 		return nil
 	}
 	if roles.AreOnHead(defs) { // no other node takes part

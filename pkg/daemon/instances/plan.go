@@ -38,7 +38,7 @@ func ReadOffers(
 			}
 			offers[place] = roles.NodeFacts{
 				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group,
-				GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
+				GPUs: offer.GPUs, NUMAs: offer.NUMAs, Cores: offer.Cores, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
 			}
 			return nil
 		})

@@ -8,6 +8,8 @@ type Offer struct {
 	Address   string `json:"address"`         // at which other nodes reach it
 	Group     int    `json:"group,omitempty"` // component of a heterogeneous job
 	GPUs      int    `json:"gpus"`
+	NUMAs     int    `json:"numas"` // number of its NUMA nodes
+	Cores     int    `json:"cores"`
 	FirstPort int    `json:"first_port"`           // the first of a block of free ports; 0: no role needs one
 	BusyPorts []int  `json:"busy_ports,omitempty"` // ports of the block that other programs have
 	Domain    string `json:"domain,omitempty"`
