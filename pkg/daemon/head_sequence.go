@@ -437,15 +437,18 @@ func (h *head) openGate() error {
 // for a stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
-	if h.running.world != nil {
-		return h.awaitWorld(ctx)
-	}
 	if h.running.roles == nil {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
+	if h.running.world != nil {
+		h.Background(func(context.Context) { h.watchRankLinks(ctx) })
+	}
 	why, err := h.running.roles.AwaitPrimaries(ctx)
+	if err == nil {
+		err = h.awaitSpawned(ctx)
+	}
 	driver := h.children.FindChild(service.DriverName)
 	switch {
 	case driver != nil && service.HasEnded(driver): // perhaps when the run ends
@@ -453,7 +456,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
+		return h.primariesEnd(ctx, why)
 	}
 }
 

@@ -158,26 +158,29 @@ func (h *head) openFlagWorld(rec *world.Placement) {
 	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
 }
 
-// awaitWorld waits until the ranks of flags have ended, and those that they have spawned. Its error
-// is an orderly *lifecycle.Outcome then.
-func (h *head) awaitWorld(ctx context.Context) error {
-	h.Background(func(context.Context) {
-		if err := h.awaitRankLinks(ctx); err != nil {
-			h.CancelRun(err)
-		}
-	})
-	if _, err := h.running.roles.AwaitPrimaries(ctx); err != nil {
-		return err
+// awaitSpawned waits until the ranks that the ranks of flags have spawned have ended, too.
+func (h *head) awaitSpawned(ctx context.Context) error {
+	if h.running.world == nil {
+		return nil
 	}
-	if err := h.running.world.AwaitSpawned(ctx); err != nil {
-		return err
-	}
+	return h.running.world.AwaitSpawned(ctx)
+}
+
+// primariesEnd returns the orderly outcome after all primary roles have ended. Its code is that of the
+// first rank that has failed, if the others have gone on.
+func (h *head) primariesEnd(ctx context.Context, why string) error {
 	failed, err := h.running.roles.FailedRanks(ctx)
 	if err != nil {
 		return err
 	}
-	code, why := ranks.WorldExitCode(failed, h.running.world.RankCount)
-	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Reason: why}
+	end := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
+	switch {
+	case h.running.world != nil:
+		end.Code, end.Reason = ranks.WorldExitCode(failed, h.running.world.RankCount)
+	case len(failed) > 0:
+		end.Code, end.Reason = ranks.WorldExitCode(failed, 0)
+	}
+	return end
 }
 
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
@@ -210,11 +213,11 @@ func (w *worker) setRendezvousLink() {
 	}
 }
 
-// awaitRankLinks waits until ranks exchange data, and then until all nodes have a peer link, which
-// carries it, at most for the peer timeout.
-func (h *head) awaitRankLinks(ctx context.Context) error {
+// watchRankLinks ends the run if the ranks of flags exchange data, and not all nodes have a peer link, which
+// carries it, within the peer timeout.
+func (h *head) watchRankLinks(ctx context.Context) {
 	if h.peerLinks == nil {
-		return nil
+		return
 	}
 	deadline := time.Now().Add(h.cfg.Times.Peer)
 	for used := ctxutil.AwaitDone(ctx, h.running.world.Rendezvous.FirstUse()); used; {
@@ -222,15 +225,16 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 			return node == 0 || h.Links.Peer(node, time.Now()).Known
 		})
 		if len(without) == 0 {
-			return nil
+			return
 		}
 		if time.Now().After(deadline) {
-			return health.NewFailure(health.Launch, "%s: %s did not establish a peer link to the head within %s; %s",
-				world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
+			h.CancelRun(health.NewFailure(health.Launch,
+				"%s: %s did not establish a peer link to the head within %s; %s",
+				world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice))
+			return
 		}
 		used = ctxutil.SleepContext(ctx, h.cfg.Times.LinkHeartbeatInterval())
 	}
-	return nil
 }
 
 // openWorld opens this node's part of the world of the ranks of flags, until ctx ends.

@@ -38,10 +38,10 @@ type Definition struct {
 	BuiltIn bool `json:"-"`
 }
 
-// EndsWithAnyCode reports whether the role ends as it should with any exit code, which becomes that of
-// the run: of ranks that go on when one has failed, the code of the first that has.
+// EndsWithAnyCode reports whether the role ends as it should with any exit codes, which decide about that
+// of the run: it is the driver of flags, or its ranks go on when one has failed.
 func (d *Definition) EndsWithAnyCode() bool {
-	return d.BuiltIn && d.Primary && (!d.Placement.HasRanks || d.Placement.RanksGoOn)
+	return d.Primary && (d.BuiltIn && !d.Placement.HasRanks || d.Placement.RanksGoOn)
 }
 
 // IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its node,
@@ -196,8 +196,10 @@ func (p Placement) ClaimsNodes() bool {
 func (d *Definition) Unsupported() string {
 	p := d.Placement
 	switch {
-	case p.RanksGoOn:
-		return "on-rank-failure: continue"
+	case p.RanksGoOn && !d.Primary:
+		return "on-rank-failure: continue of a role that is not primary"
+	case p.RanksGoOn && d.Restarts.Max > 0:
+		return "on-rank-failure: continue with restarts"
 	case d.Program.Framework != "" && (d.Primary || d.Oneshot):
 		return "the key framework of a primary or oneshot role"
 	}

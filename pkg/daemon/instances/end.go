@@ -30,15 +30,16 @@ func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
 	return "all primary roles have ended with 0: " + strings.Join(names, ", "), nil
 }
 
-// FailedRanks returns the exits of the ranks of flags that have failed, node by node, after all have
-// ended. There are none unless the others go on.
+// FailedRanks returns the exits of the ranks that have failed, role by role and node by node, after
+// all have ended. There are none unless the others go on.
 func (h *Head) FailedRanks(ctx context.Context) (failed []record.RankExit, err error) {
 	for _, state := range h.instances {
 		for _, node := range state.evidence.Nodes {
-			if !state.role.IsFlagWorld() || !state.role.Placement.RanksGoOn {
+			if !state.role.Placement.RanksGoOn {
 				continue
 			}
-			mark := record.InstanceMark{Node: node, Instance: state.instance.Number, State: record.InstanceDone}
+			mark := record.InstanceMark{Node: node, Instance: state.instance.Number,
+				Generation: state.Generation, State: record.InstanceDone}
 			rec := new(record.RanksEnded)
 			name := signal.InstanceName(mark, h.cfg.Size)
 			if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, name, rec); err != nil {

@@ -106,7 +106,7 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	cfg := s.cfg.Host.WorldConfig()
 	w.layout, w.kinds = cfg.Layout, cfg.BindKinds
 	own := *cfg.Config
-	own.World.GoOn = false // an instance fails as one
+	own.World.GoOn = s.role.Placement.RanksGoOn // otherwise an instance fails as one
 	cfg.Config = &own
 	cfg.Background = func(task func(ctx context.Context)) {
 		s.cfg.Background(func(ctx context.Context) {

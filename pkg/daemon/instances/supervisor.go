@@ -180,11 +180,15 @@ func (s *supervisor) publishStop(generation, code int) {
 	s.report(generation, s.markName(s.instance.Number, generation, record.InstanceStopped, 0), rec, false)
 }
 
-// publishDone publishes that the processes of a built-in role have ended, and how if ranks may have failed.
+// publishDone publishes that the processes of a generation have ended, and how if ranks may have failed.
 func (s *supervisor) publishDone(number int, running *generation) {
 	var rec record.Record
-	if s.role.Placement.RanksGoOn && running.world != nil {
-		rec = &record.RanksEnded{Exits: running.world.local.Exits()}
+	if s.role.Placement.RanksGoOn {
+		ended := new(record.RanksEnded)
+		if running.world != nil { // otherwise there are stand-ins
+			ended.Exits = running.world.local.Exits()
+		}
+		rec = ended
 	}
 	s.report(number, s.markName(s.instance.Number, number, record.InstanceDone, 0), rec, false)
 }
@@ -286,7 +290,7 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	switch end.action {
 	case roles.ActionDone:
-		if !s.role.BuiltIn { // its end is published already
+		if !s.role.BuiltIn && !s.role.EndsWithAnyCode() { // otherwise its end is published already
 			s.mark(generation, record.InstanceDone, 0)
 		}
 		return s.spans // all start again if a process on another node fails
@@ -383,7 +387,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.decide(generation, &end, exit)
 	}
 	first := running.runningFirst()
-	if !end.stopped && failure == nil && s.role.BuiltIn {
+	if !end.stopped && failure == nil && (s.role.BuiltIn || s.role.EndsWithAnyCode()) {
 		s.publishDone(generation, running)
 		<-halt.Done()
 		if end.failure, exit = running.outcome(); end.failure != nil { // of a spawned rank

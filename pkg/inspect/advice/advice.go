@@ -149,8 +149,11 @@ func (a *Summary) adviseDriver() []string {
 	if a.Code == 0 || a.Outcome != string(health.DriverOutcomeName) || a.RunDir == "" {
 		return nil
 	}
-	if a.HasRanks {
-		return []string{"see their output: bringupd logs ranks " + textutil.QuoteShellWord(a.RunDir)}
+	switch run := textutil.QuoteShellWord(a.RunDir); {
+	case a.HasRanks:
+		return []string{"see their output: bringupd logs ranks " + run}
+	case a.Driver == "": // ranks of a role have failed
+		return []string{"see their output: bringupd logs " + run}
 	}
 	steps := []string{"read " + a.logPath("driver.log")}
 	if a.DriverLines == nil {
