@@ -58,9 +58,9 @@ func (n *node) knowsGPUs() bool {
 }
 
 // reviewPlan decides whether an early plan of the roles is right for this node, which has these GPUs.
-// If so, it publishes that, unless the head does not wait for it.
+// If so, it publishes that, unless the head does not wait for it. That of flags is right for all nodes.
 func (n *node) reviewPlan(gpus int) error {
-	if n.earlyPlan == nil || n.cfg.Roles.Step != "" {
+	if n.earlyPlan == nil || n.cfg.Roles.Step != "" || !n.cfg.Roles.AreGiven() {
 		return nil
 	}
 	if n.reviewed == nil {

@@ -237,20 +237,16 @@ func (h *head) watchRankLinks(ctx context.Context) {
 	}
 }
 
-// openWorld opens this node's part of the world of the ranks of flags, until ctx ends.
-func (n *node) openWorld(ctx context.Context, place *membership.Slot, rec *world.Placement) *world.Node {
-	here := world.OpenNode(ctx, world.Config{
+// OpenFlagWorld implements [instances.Host].
+func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node {
+	place := &membership.Slot{TeamIndex: nodeIndex, Size: len(rec.Hosts)}
+	here := world.OpenNode(n.RunCtx, world.Config{
 		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Placement: rec,
-		NodeIndex: place.TeamIndex, PMIx: n.pmix,
+		NodeIndex: nodeIndex, PMIx: n.pmix,
 		BaseEnv: func() []string { return n.rankEnv(place, rec) },
 	})
 	n.worldNode.Store(here)
 	return here
-}
-
-// OpenFlagWorld implements [instances.Host].
-func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node {
-	return n.openWorld(n.RunCtx, &membership.Slot{TeamIndex: nodeIndex, Size: len(rec.Hosts)}, rec)
 }
 
 // StopFlagRanks implements [instances.Host].

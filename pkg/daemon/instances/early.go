@@ -143,7 +143,7 @@ func (k EarlyFacts) addAddresses(ctx context.Context, facts []roles.NodeFacts, p
 // block it returns one that has no ports.
 func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *ports.Block {
 	first := plan.Nodes[place].FirstPort
-	if first == 0 || plan.Roles[0].IsFlagWorld() {
+	if first == 0 {
 		return ports.New(p.Background)
 	}
 	last := first
