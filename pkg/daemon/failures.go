@@ -18,9 +18,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// servePeerLinks accepts peer links, and connections of callers that request commands, if peer links
-// are offered.
+// failureState is what the head knows of the failures and losses of all nodes, from their first
+// signs to the verdict.
+type failureState struct {
+	decisions   chan func()           // for decideLosses
+	losses      *health.Losses        // only decideLosses uses it
+	resultFinal bool                  // later losses are no failures; only decideLosses uses it
+	remoteExits lifecycle.RecentExits // that other nodes have reported
+}
+
+// servePeerLinks starts to decide about failures, and accepts peer links, and connections of callers
+// that request commands, if peer links are offered.
 func (h *head) servePeerLinks() {
+	h.decisions = make(chan func())
+	h.losses = health.NewLosses(health.LossesConfig{
+		Timing: h.Timing, StandbyTiming: lifecycle.StandbyTiming(h.Timing), PeerTimeout: h.cfg.Times.Peer,
+		Size: h.id.Size, Links: h.Links, Monitored: h.membership.MonitoredPeers,
+		Name: h.nodeName, Names: h.nodeNames, LinkDown: h.LinkDownFailure, CutOff: h.CutOffFailure,
+	})
+	h.Background(h.decideLosses)
 	if h.peerLinks == nil {
 		return
 	}
@@ -33,23 +49,54 @@ func (h *head) servePeerLinks() {
 	h.peerLinks.HandleReports(h.acceptReport)
 	h.Notify = h.peerLinks.NotifyWorkers
 	h.Background(h.peerLinks.Run)
-	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
-	h.Background(func(ctx context.Context) {
-		tick := time.NewTicker(h.cfg.Times.LinkHeartbeatInterval() / 2)
-		defer tick.Stop()
-		outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
+}
+
+// decideLosses makes all decisions about failures, until ctx ends. It also evaluates the heartbeats
+// of the links, even while no poll of the file system succeeds.
+func (h *head) decideLosses(ctx context.Context) {
+	tick := time.NewTicker(h.cfg.Times.LinkHeartbeatInterval() / 2)
+	defer tick.Stop()
+	outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case decide := <-h.decisions:
+			decide()
+		case now := <-tick.C:
+			if h.peerLinks != nil {
 				h.Links.RecordTick(now)
 				h.CheckNetworkLink(now)
-				h.checkLinkLiveness(now)
 				outage.LogChanges(now)
 			}
+			h.handleEvent(health.LossInput{})
 		}
-	})
+	}
+}
+
+// decide makes decideLosses call a function, and waits for that.
+func (h *head) decide(step func()) {
+	done := make(chan struct{})
+	select {
+	case h.decisions <- func() { defer close(done); step() }:
+		<-done
+	case <-h.WorkCtx.Done():
+	}
+}
+
+// handleEvent passes an event on, records losses that follow, and returns all that follows. Only
+// decideLosses calls it.
+func (h *head) handleEvent(in health.LossInput) health.LossActions {
+	in.Now, in.ShareSilence, in.RunOver = time.Now(), h.FileSystemSilence(), h.RunCtx.Err() != nil
+	in.OutlastsShare = in.ShareSilence > 0 && h.ToleratesShareOutage(in.Now)
+	if !in.Listed {
+		in.Listing = h.nodeWatch.LastListing()
+	}
+	out := h.losses.Next(in)
+	for _, loss := range out.Record {
+		h.recordLoss(loss)
+	}
+	return out
 }
 
 // acceptReport takes over a report of a member, as if a listing had shown the name.
@@ -85,65 +132,22 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // WorkerExit records that a service of a worker has ended.
 func (p *workerLinkHandler) WorkerExit(int) { _ = p.remoteExits.Add() }
 
-// WorkerGone handles the end of a peer link. If it was closed without a goodbye message, the
-// daemon has died. If it broke, the heartbeat files decide.
+// WorkerGone handles the end of a peer link.
 func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
-	known := p.Links.Peer(nodeIndex, time.Now())
 	p.Links.SetDisconnected(nodeIndex, how)
 	p.nodeWatch.NotifyChange()
-	switch how {
-	case peerlink.Closed:
-		f := health.NewFailure(health.DaemonDied,
-			"the daemon of %s has died: its host has closed the peer link", p.nodeName(nodeIndex))
-		p.markDaemonDead(f, nodeIndex, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
-	case peerlink.Goodbye:
-		left := time.Now()
-		p.Background(func(ctx context.Context) { p.awaitSilentExit(ctx, nodeIndex, known.ShareUnresponsive, left) })
-	}
+	p.decide(func() { p.handleEvent(health.LossInput{Ended: true, Node: nodeIndex, Reason: how}) })
 }
 
-// markDaemonDead records that a worker's daemon has died since a time, unless the worker has
-// published its end, or the result is final. If its file system was unresponsive, its host hangs.
-func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, shareUnresponsive bool, since time.Time) {
-	if h.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
-		return
-	}
-	if shareUnresponsive {
-		f = health.NewFailure(health.HostHangs,
-			"%s hangs: its mount of the shared file system has not responded, and its daemon has ended",
-			h.nodeName(nodeIndex))
-	}
-	now := time.Now()
-	f.RecordDelay = now.Sub(since)
-	h.recordLoss(f, []int{nodeIndex}, now)
+// monitoredPeers returns the members that should be alive, with their heartbeats.
+func (h *head) monitoredPeers() map[int]int64 {
+	return h.membership.MonitoredPeers(h.nodeWatch.LastListing(), false)
 }
 
-// awaitSilentExit records that a worker's daemon has died if it has said goodbye, but does not
-// publish its end in time: it cannot write, or the head cannot read while the job runs without the
-// file system.
-func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, shareUnresponsive bool, since time.Time) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
-	defer cancel()
-	// Wait for two polls: the first may have started before the worker's last record appeared.
-	looking, stop := h.WithResponsiveShare(ctx, h.Timing.SilenceTimeout/2)
-	defer stop()
-	before := h.nodeWatch.LastListing().Polls
-	_, err := h.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
-	if err == nil || h.ToleratesShareOutage(time.Now()) &&
-		errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
-		f := health.NewFailure(health.HostHangs,
-			"the daemon of %s has ended and could not record this in the run directory: see its "+
-				"standard error", h.nodeName(nodeIndex))
-		h.markDaemonDead(f, nodeIndex, shareUnresponsive, since)
-	}
-}
-
-// followNodes evaluates each listing of Nodes until ctx ends: it reads published failures,
-// declares silent peers lost, and chooses the team.
+// followNodes evaluates each listing of Nodes until ctx ends: it reads published failures, has silent
+// peers declared lost, and chooses the team.
 func (h *head) followNodes(ctx context.Context) {
-	daemons := health.NewDetector(h.Timing, h.Links)
-	standbys := health.NewDetector(lifecycle.StandbyTiming(h.Timing), h.Links)
-	read, lost := make(map[string]bool), make(map[int]bool)
+	read := make(map[string]bool)
 	note := h.Events.NodesObserver()
 	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		note(l)
@@ -152,27 +156,35 @@ func (h *head) followNodes(ctx context.Context) {
 				h.readFailure(ctx, nodeIndex, state, l, read)
 			}
 		}
-		h.membership.ReleaseHeld(health.PassedNodes(l), h.cfg.EarlierFailures, h.handleFailure)
-		alive := h.membership.MonitoredPeers(h.membership.ExpectedPeers(l), false)
-		silent := daemons.RecordPoll(alive, l.PolledAt)
-		over := h.RunCtx.Err() != nil
-		// At the end, silence alone may be due to this node's own mount.
-		if over && !h.settling.Load() {
-			h.silentAtEnd.Store(new(silent))
-			silent = h.Links.EndSilent(silent, l.PolledAt)
+		var out health.LossActions
+		h.decide(func() { out = h.handleEvent(health.LossInput{Listed: true, Listing: l}) })
+		passed := health.PassedNodes(l)
+		for _, seen := range health.ClassifyEnvironmentFailures(out.Classify, passed, h.cfg.EarlierFailures) {
+			h.reportFailure(seen.Failure, seen.ObservedAt)
 		}
-		if silent = health.NewlySilent(silent, lost); len(silent) > 0 {
-			h.declarePeersLost(ctx, silent, daemons, l.PolledAt)
-		}
-		if over {
-			return false
-		}
-		resting := h.membership.MonitoredPeers(h.membership.ExpectedPeers(l), true)
-		if silent := standbys.RecordPoll(resting, l.PolledAt); len(silent) > 0 {
-			h.declarePeersLost(ctx, silent, standbys, l.PolledAt)
-		}
+		h.verifyLosses(ctx, out.Verify)
 		h.updateTeam(l)
 		return false
+	})
+}
+
+// verifyLosses records losses if a write proves that the file system works, and otherwise ends the
+// run.
+func (h *head) verifyLosses(ctx context.Context, losses []health.ObservedFailure) {
+	if len(losses) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout,
+		errors.New("all peers are silent, and so is the shared file system"))
+	defer cancel()
+	if err := h.Dir.WriteHeartbeat(ctx, signal.ControlDir); err != nil {
+		h.CancelRun(health.AsFailure(err))
+		return
+	}
+	h.decide(func() {
+		for _, loss := range losses {
+			h.recordLoss(loss)
+		}
 	})
 }
 
@@ -204,7 +216,7 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
-	h.handleFailure(rec, l.SeenAt)
+	h.reportFailure(rec, l.SeenAt)
 }
 
 // unreadableRecordFailure returns the failure that replaces a record that cannot be read. format
@@ -213,27 +225,6 @@ func (h *head) unreadableRecordFailure(nodeIndex int, kind health.Kind, format s
 	rec := health.NewFailure(kind, format, h.nodeName(nodeIndex), err).Failure
 	rec.NodeIndex, rec.Host = nodeIndex, h.id.HostOf(nodeIndex)
 	return rec
-}
-
-// declarePeersLost declares silent peers lost. If all are silent, or one is known only by its
-// files, the reason may be the file system: a write must first prove that it works.
-func (h *head) declarePeersLost(ctx context.Context, silent []int, liveness *health.Detector, at time.Time) {
-	byFiles := func(nodeIndex int) bool { return h.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
-	if h.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
-		if err := h.verifyShareWritable(ctx); err != nil {
-			h.CancelRun(health.AsFailure(err))
-			return
-		}
-	}
-	h.recordSilence(silent, liveness.SilenceOf(silent[0]), at)
-}
-
-// verifyShareWritable verifies that this node can write to the shared file system.
-func (h *head) verifyShareWritable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout,
-		errors.New("all peers are silent, and so is the shared file system"))
-	defer cancel()
-	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir)
 }
 
 // followRequests handles records in Control that others write: a request to stop, and the abort
@@ -274,12 +265,32 @@ func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) 
 	return true
 }
 
-// handleFailure records a failure, and ends the run if the job cannot continue without the node.
-// Failures that were tolerated before count, too, then.
+// recordLoss records the loss of nodes, and ends what waits for them; once the result is final, only
+// roles do.
+func (h *head) recordLoss(loss health.ObservedFailure) {
+	nodes := loss.LostNodes
+	if h.resultFinal {
+		h.membership.LoseAtEnd(nodes)
+		return
+	}
+	loss.Header, loss.Phase, loss.LostNodes = h.recordHeader(), h.Events.CurrentPhase(), nodes
+	for _, nodeIndex := range nodes {
+		h.requests.CloseNodeConns(nodeIndex)
+		h.rendezvous.MarkNodeLost(nodeIndex, loss.Message)
+	}
+	h.handleFailure(loss.Failure, loss.ObservedAt)
+}
+
+// reportFailure makes decideLosses handle the failure of a node.
+func (h *head) reportFailure(rec record.Failure, at time.Time) {
+	h.decide(func() { h.handleFailure(rec, at) })
+}
+
+// handleFailure handles the failure of a node: it ends the run if the job cannot continue without it.
 func (h *head) handleFailure(rec record.Failure, at time.Time) {
-	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !h.tolerateFailure(seen) {
-		h.failures.Add(nil, h.membership.TakeExcused()...)
-		h.recordFailure(seen)
+	seen := health.ObservedFailure{Failure: rec, ObservedAt: at}
+	if !h.losses.Hold(seen) && !h.tolerateFailure(seen) {
+		h.endByFailure(append(h.membership.TakeExcused(), seen)...) // tolerated ones count, too
 	}
 }
 
@@ -302,14 +313,19 @@ func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
 	return true
 }
 
-// recordFailure records a failure for the verdict, and ends the run by it, at once: nothing may
-// see one without the other.
+// recordFailure records a failure for the verdict, and ends the run by it.
 func (h *head) recordFailure(seen health.ObservedFailure) {
-	record := seen.Failure
+	h.decide(func() { h.endByFailure(seen) })
+}
+
+// endByFailure records failures for the verdict, and ends the run by the last one.
+func (h *head) endByFailure(failures ...health.ObservedFailure) {
+	record := failures[len(failures)-1].Failure
 	h.Events.WriteEvent(eventlog.FailureReceived,
 		eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex,
 			Kind: record.Kind, What: record.Message}})
-	h.failures.Add(func() { h.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
+	h.handleEvent(health.LossInput{Failed: failures})
+	h.CancelRun(&lifecycle.ObservedFailure{Record: record})
 }
 
 // decideOutcome returns the outcome of the run: err, if it is an orderly end, and otherwise the
@@ -317,7 +333,7 @@ func (h *head) recordFailure(seen health.ObservedFailure) {
 func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome {
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
-		h.resultFinal.Store(true)
+		h.decide(func() { h.resultFinal = true })
 		end.Progress = h.steps.Summary()
 		return end
 	}
@@ -331,47 +347,55 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	}
 	// Wait for failures that may be the cause, and decide.
 	h.awaitFreshListing()
-	within := health.LossWaitTime(kind, h.Timing.SilenceTimeout, h.cfg.Times.LinkHeartbeatInterval())
-	h.awaitLivenessSettled(h.WorkCtx, within, time.Time{})
-	h.settleRankFailures()
-	end = lifecycle.OutcomeOfVerdict(h.verdict())
+	h.awaitPeers(h.WorkCtx, time.Time{},
+		health.LossWaitTime(kind, h.Timing.SilenceTimeout, h.cfg.Times.LinkHeartbeatInterval()))
+	end = lifecycle.OutcomeOfVerdict(h.verdict(h.awaitEvidence(h.WorkCtx, health.EvidenceWait{Causes: true})))
 	end.Phase, end.GateOpenTime, end.Progress = phase, opened, h.steps.Summary()
 	return restart.Decide(&h.cfg, end, h.EndRequested.Load())
 }
 
-// verdict returns the verdict on all failures so far.
-func (h *head) verdict() health.Verdict {
+// verdict returns the verdict on failures.
+func (h *head) verdict(failures []health.ObservedFailure) health.Verdict {
 	passed := health.PassedNodes(h.nodeWatch.LastListing())
-	return h.failures.Verdict(passed, h.cfg.EarlierFailures, h.id.HostOf)
+	return health.DecideVerdict(
+		health.ClassifyEnvironmentFailures(failures, passed, h.cfg.EarlierFailures), h.id.HostOf)
 }
 
-// settleRankFailures waits while the known failures are not sufficient for a verdict. See
-// health.UndecidedUntil.
-func (h *head) settleRankFailures() {
-	undecided := func() bool {
-		h.failures.Add(nil, h.membership.TakeHeld()...)
-		passed := health.PassedNodes(h.nodeWatch.LastListing())
-		return time.Now().Before(h.failures.UndecidedUntil(passed, h.id.Size))
+// awaitEvidence waits for evidence, unless ctx ends before, and returns all failures that are known
+// then.
+func (h *head) awaitEvidence(ctx context.Context, wait health.EvidenceWait) (known []health.ObservedFailure) {
+	complete := false
+	look := func() {
+		complete = h.handleEvent(health.LossInput{Wait: &wait}).Complete
+		known = slices.Clone(h.losses.Failures)
 	}
-	for first := true; undecided() && ctxutil.SleepContext(h.WorkCtx, statePollInterval); first = false {
-		if first {
-			h.nodeWatch.SpeedUp()
-		}
+	if h.decide(look); !complete && wait.Polls == 0 {
+		h.nodeWatch.SpeedUp()
 	}
+	for !complete && ctxutil.SleepContext(ctx, statePollInterval) {
+		h.decide(look)
+	}
+	return known
 }
 
-// awaitFreshListing waits for a new listing of Nodes, because a cause may be published a moment
-// after its consequence. It waits for two polls: the first may have started before.
+// awaitFreshListing waits until a new listing of Nodes has been evaluated, because a cause may be
+// published a moment after its consequence. It waits for two polls: the first may have started
+// before.
 func (h *head) awaitFreshListing() {
-	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
-		return
+	if h.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
+		before := h.nodeWatch.PollsBegun()
+		h.nodeWatch.NotifyChange()
+		h.awaitEvidence(h.WorkCtx, health.EvidenceWait{Polls: before,
+			Until: time.Now().Add(min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2))})
 	}
-	ctx, cancel := context.WithTimeoutCause(h.WorkCtx,
-		min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
-	defer cancel()
-	before := h.nodeWatch.PollsBegun()
-	h.nodeWatch.NotifyChange()
-	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
+}
+
+// awaitPeers waits until every peer has sent a recent heartbeat or is lost, at most for within. asked
+// is when all were asked for a heartbeat, or zero.
+func (h *head) awaitPeers(ctx context.Context, asked time.Time, within time.Duration) {
+	if h.peerLinks != nil && h.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
+		h.awaitEvidence(ctx, health.EvidenceWait{Peers: true, Asked: asked, Until: time.Now().Add(within)})
+	}
 }
 
 // settlePeerStates waits, after a failure of the driver, until every peer has answered or is lost:
@@ -381,39 +405,15 @@ func (h *head) settlePeerStates(ctx context.Context) bool {
 		asked := time.Now()
 		h.peerLinks.RequestHeartbeats()
 		// By then even a peer that died just after a heartbeat has been declared lost.
-		h.awaitLivenessSettled(ctx, h.Timing.SilenceTimeout+2*h.Timing.MaxPollInterval, asked)
+		h.awaitPeers(ctx, asked, h.Timing.SilenceTimeout+2*h.Timing.MaxPollInterval)
 	}
 	return ctx.Err() == nil
 }
 
-// awaitLivenessSettled waits until every peer has sent a recent heartbeat or is lost, at most for
-// within: a failure may be the consequence of a loss that is not certain yet. asked is when all
-// were asked for a heartbeat, or zero.
-func (h *head) awaitLivenessSettled(ctx context.Context, within time.Duration, asked time.Time) {
-	if h.peerLinks == nil || h.FileSystemSilence() > lifecycle.UnresponsiveTimeout || within == 0 {
-		return
-	}
-	h.settling.Store(true)
-	defer h.settling.Store(false)
-	h.nodeWatch.SpeedUp()
-	for end := time.Now().Add(within); time.Now().Before(end) && h.hasUncertainPeer(time.Now(), asked); {
-		if !ctxutil.SleepContext(ctx, statePollInterval) {
-			return
-		}
-	}
-}
-
-// hasUncertainPeer reports whether it is uncertain for any peer that is not lost if it is alive. See
-// [health.Links.IsUncertain].
-func (h *head) hasUncertainPeer(now, asked time.Time) bool {
-	lost := h.failures.LostNodes()
-	limit := h.Timing.SilenceTimeout + h.Timing.MaxPollInterval
-	for nodeIndex := range h.monitoredPeers() {
-		if !lost[nodeIndex] && h.Links.IsUncertain(nodeIndex, limit, now, asked) {
-			return true
-		}
-	}
-	return false
+// hasUncertainPeer reports whether it is uncertain for any peer if it is alive.
+func (h *head) hasUncertainPeer(now, asked time.Time) (uncertain bool) {
+	h.decide(func() { uncertain = h.losses.HasUncertainPeer(h.nodeWatch.LastListing(), now, asked) })
+	return uncertain
 }
 
 // lateLossTimeout is how long the result may wait for nodes that were lost together with the one
@@ -423,10 +423,13 @@ const lateLossTimeout = 500 * time.Millisecond
 // mergeLateLosses adds losses that are detected until torn is closed, or lateLossTimeout has
 // passed, to the consequences in end, if its cause is a loss.
 func (h *head) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
-	defer h.resultFinal.Store(true)
-	if end.Orderly || !health.IsPeerLoss(end.Cause.Kind) {
-		return
+	isLoss := !end.Orderly && health.IsPeerLoss(end.Cause.Kind)
+	if isLoss {
+		ctxutil.AwaitDoneFor(torn, lateLossTimeout)
 	}
-	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
-	end.MergeLosses(h.verdict())
+	var failures []health.ObservedFailure
+	h.decide(func() { failures, h.resultFinal = slices.Clone(h.losses.Failures), true })
+	if isLoss {
+		end.MergeLosses(h.verdict(failures))
+	}
 }

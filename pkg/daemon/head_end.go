@@ -242,12 +242,9 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 	missing = signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 	// Several nodes may die at once, and without peer links only their silence tells that. After a loss a
 	// silent node is not awaited, if the end of another one shows that this mount is not the reason.
-	silent := h.silentAtEnd.Load()
-	if silent == nil || len(lost) == 0 || h.peerLinks != nil {
-		return missing
-	}
-	if slices.ContainsFunc(last.NodesIn(record.StateDone), func(nodeIndex int) bool { return nodeIndex > 0 }) {
-		missing = signal.WithoutNodes(missing, *silent)
+	if len(lost) > 0 && h.peerLinks == nil &&
+		slices.ContainsFunc(last.NodesIn(record.StateDone), func(nodeIndex int) bool { return nodeIndex > 0 }) {
+		h.decide(func() { missing = signal.WithoutNodes(missing, h.losses.SilentAtEnd) })
 	}
 	return missing
 }

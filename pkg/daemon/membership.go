@@ -84,7 +84,7 @@ func (h *head) dropLateNodes(l signal.Listing) {
 // time.
 func (h *head) recordLateNodes(f *health.Failure, at time.Time) {
 	f.Header, f.Phase = h.recordHeader(), record.PhaseJoin
-	h.handleFailure(f.Failure, at)
+	h.reportFailure(f.Failure, at)
 }
 
 // whileTeamUnchanged returns a context that also ends, with errTeamChanged, when changed is
@@ -304,7 +304,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	}
 	// Spares may take the places of the nodes that differ.
 	differ.Header, differ.Phase = h.recordHeader(), record.PhaseCheck
-	h.handleFailure(differ.Failure, time.Now())
+	h.reportFailure(differ.Failure, time.Now())
 	return nil
 }
 

@@ -84,15 +84,6 @@ func (d *Detector) SilenceOf(node int) time.Duration {
 	return 0
 }
 
-// NewlySilent returns those of the silent nodes that are not in known yet, and adds them to it.
-func NewlySilent(silent []int, known map[int]bool) []int {
-	silent = slices.DeleteFunc(silent, func(node int) bool { return known[node] })
-	for _, node := range silent {
-		known[node] = true
-	}
-	return silent
-}
-
 // HeartbeatTiming has the heartbeat timing. Everything follows from the maximum time from a death
 // to the end of the whole job.
 type HeartbeatTiming struct {

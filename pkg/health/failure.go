@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -56,53 +55,6 @@ func DeadlineDetail(err error) string {
 		return rest
 	}
 	return " (" + rest + ")"
-}
-
-// FailureSet has the failures of a run that one observer knows. The zero value is empty. It is safe
-// for concurrent use.
-type FailureSet struct {
-	mu       sync.Mutex
-	failures []ObservedFailure // guarded by mu
-}
-
-// Add adds failures, and calls end, unless it is nil, before another goroutine can see them.
-func (s *FailureSet) Add(end func(), failures ...ObservedFailure) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failures = append(s.failures, failures...)
-	if end != nil {
-		end()
-	}
-}
-
-// LostNodes returns the set of nodes that are lost according to the failures.
-func (s *FailureSet) LostNodes() map[int]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lost := make(map[int]bool)
-	for _, failure := range s.failures {
-		for _, node := range failure.LostNodes {
-			lost[node] = true
-		}
-	}
-	return lost
-}
-
-// UndecidedUntil returns the result of [UndecidedUntil] for the failures.
-func (s *FailureSet) UndecidedUntil(passed []int, size int) time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return UndecidedUntil(s.failures, passed, size)
-}
-
-// Verdict returns the verdict on the failures. See [ClassifyEnvironmentFailures] and
-// [DecideVerdict].
-func (s *FailureSet) Verdict(
-	passed []int, earlier func() []record.Failure, hostOf func(node int) string,
-) Verdict {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return DecideVerdict(ClassifyEnvironmentFailures(s.failures, passed, earlier), hostOf)
 }
 
 // LossWaitTime returns how long the verdict on a failure of this kind may wait for losses of nodes.

@@ -267,17 +267,17 @@ func (l *Links) unheardPeers(peers map[int]int64, limit time.Duration, now time.
 	return unheard
 }
 
-// SilentPeers returns those of the peers, except known lost ones, whose heartbeats have stopped for
-// timeout, and how long the longest silence is. It returns none if all peers are silent, or will be
-// in less than a heartbeat interval: then this node itself may be unreachable.
+// SilentPeers returns those of the peers whose heartbeats have stopped for timeout, and how long the
+// longest silence is. It returns none if all peers are silent, or will be in less than a heartbeat
+// interval: then this node itself may be unreachable.
 func (l *Links) SilentPeers(
-	peers map[int]int64, lost map[int]bool, timeout time.Duration, now time.Time,
+	peers map[int]int64, timeout time.Duration, now time.Time,
 ) (silent []int, longest time.Duration) {
 	if len(l.unheardPeers(peers, timeout-l.Interval, now)) == len(peers) {
 		return nil, 0
 	}
 	for _, node := range l.unheardPeers(peers, timeout, now) {
-		if p := l.Peer(node, now); p.Known && !lost[node] {
+		if p := l.Peer(node, now); p.Known {
 			silent, longest = append(silent, node), max(longest, now.Sub(p.LastHeard))
 		}
 	}

@@ -118,20 +118,18 @@ func TestSilentPeers(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		last     []time.Duration // since the last heartbeats of nodes 1 and 2
-		lost     map[int]bool
 		silent   []int
 		longest  time.Duration
 		replaced bool // the links replace the file system
 	}{
-		{"all heard", []time.Duration{0, beat}, nil, nil, 0, true},
-		{"one nearly silent", []time.Duration{timeout - 1, 0}, nil, nil, 0, true},
-		{"one silent", []time.Duration{timeout, 0}, nil, []int{1}, timeout, true},
-		{"one silent for longer", []time.Duration{0, timeout + beat}, nil, []int{2}, timeout + beat, false},
-		{"one silent, which is known", []time.Duration{timeout, 0}, map[int]bool{1: true}, nil, 0, true},
-		{"all silent", []time.Duration{timeout, timeout}, nil, nil, 0, true},
-		{"all nearly", []time.Duration{timeout, timeout - beat}, nil, nil, 0, true},
-		{"one never connected", []time.Duration{timeout}, nil, nil, 0, false},
-		{"none", nil, nil, nil, 0, false},
+		{"all heard", []time.Duration{0, beat}, nil, 0, true},
+		{"one nearly silent", []time.Duration{timeout - 1, 0}, nil, 0, true},
+		{"one silent", []time.Duration{timeout, 0}, []int{1}, timeout, true},
+		{"one silent for longer", []time.Duration{0, timeout + beat}, []int{2}, timeout + beat, false},
+		{"all silent", []time.Duration{timeout, timeout}, nil, 0, true},
+		{"all nearly", []time.Duration{timeout, timeout - beat}, nil, 0, true},
+		{"one never connected", []time.Duration{timeout}, nil, 0, false},
+		{"none", nil, nil, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := time.Now()
@@ -140,7 +138,7 @@ func TestSilentPeers(t *testing.T) {
 			for i, ago := range tc.last {
 				l.SetConnected(i+1, now.Add(-ago))
 			}
-			if silent, longest := l.SilentPeers(peers, tc.lost, timeout, now); !slices.Equal(silent,
+			if silent, longest := l.SilentPeers(peers, timeout, now); !slices.Equal(silent,
 				tc.silent) || longest != tc.longest {
 				t.Errorf("%v are silent for %s, want %v for %s", silent, longest, tc.silent, tc.longest)
 			}

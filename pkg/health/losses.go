@@ -160,7 +160,7 @@ func (s *Losses) checkLinks(in LossInput) []ObservedFailure {
 	if in.ShareSilence <= s.PeerTimeout || !s.Links.IsRunning() || in.RunOver {
 		return nil
 	}
-	silent, longest := s.Links.SilentPeers(s.Monitored(in.Listing, false), nil, s.Timing.SilenceTimeout, in.Now)
+	silent, longest := s.Links.SilentPeers(s.Monitored(in.Listing, false), s.Timing.SilenceTimeout, in.Now)
 	return s.silenceFailures(silent, longest, in.Now, in)
 }
 

@@ -348,3 +348,19 @@ func TestLossDelay(t *testing.T) {
 	quiet := health.LossInput{Now: w.began.Add(silence), ShareSilence: peerTimeout + 1}
 	verify("silence", w.Next(quiet).Record, silence, silence-2*time.Second)
 }
+
+func TestLossWaitTime(t *testing.T) {
+	const silence, heartbeat = 5 * time.Second, time.Second
+	for kind, want := range map[health.Kind]time.Duration{
+		health.ServiceDied: silence, health.SandboxDied: silence,
+		health.RankFailed: silence, health.RankAborted: silence,
+		health.HostLost: heartbeat, health.DaemonDied: heartbeat,
+		health.Terminated: heartbeat, health.Interrupted: heartbeat, health.JobDeadlinePassed: heartbeat,
+		health.Signalled: heartbeat,
+		health.Launch:    0, health.CheckFailed: 0, health.DeadlinePassed: 0,
+	} {
+		if got := health.LossWaitTime(kind, silence, heartbeat); got != want {
+			t.Errorf("the verdict on %s waits %s, want %s", kind, got, want)
+		}
+	}
+}

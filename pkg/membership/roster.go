@@ -32,7 +32,6 @@ type Membership struct {
 	frozen          bool                     // the members do not change any more; guarded by mu
 	EarlierAttempts                          // guarded by mu
 	readyProgress                            // guarded by mu
-	heldFailures                             // guarded by mu
 }
 
 // EarlierAttempts is what earlier attempts have found out about nodes.
@@ -53,12 +52,6 @@ type readyProgress struct {
 	lastIncrease time.Time // when that number last increased
 	reachedMax   time.Time // when the maximum for the driver was first reached
 	awaitsLink   bool      // the first choice waits a moment for the link of a node
-}
-
-// heldFailures has failures that TolerateFailure has held back.
-type heldFailures struct {
-	held     []health.ObservedFailure // failed checks that the records of other nodes will decide
-	released bool                     // nothing is held back any more
 }
 
 // NewMembership returns the membership of a launch of size nodes, of which bounds.Of(size) are
@@ -156,16 +149,16 @@ func (r *Membership) MissingNodes(l signal.Listing, state record.State) []int {
 	return missing
 }
 
-// MonitoredPeers returns the members of expected whose heartbeats the head must check at present: the
-// spares if standby is set, otherwise the members. Before the gate opens, members and spares are
-// treated in the same way, as members.
-func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[int]int64 {
+// MonitoredPeers returns the peers of [Membership.ExpectedPeers] whose heartbeats the head must check
+// at present: the spares if standby is set, otherwise the members. Before the gate opens, members and
+// spares are treated in the same way, as members.
+func (r *Membership) MonitoredPeers(l signal.Listing, standby bool) map[int]int64 {
 	if !r.spares && standby {
 		return nil
 	}
+	living := r.ExpectedPeers(l)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	living := maps.Clone(expected)
 	maps.DeleteFunc(living, func(member int, _ int64) bool {
 		_, gone := r.gone[member]
 		isSpare := r.frozen && r.current.PlaceOf(record.NodeOfMember(member, r.size)) < 0
@@ -273,10 +266,6 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	if len(seen.LostNodes) == 0 {
 		r.selfReported[seen.NodeIndex] = true
 	}
-	if seen.Kind == health.CheckEnvironment && !r.released {
-		r.held = append(r.held, seen)
-		return true, false
-	}
 	if r.canLose != nil && !slices.Contains(blamed, 0) && r.areGone(blamed) {
 		return true, false // they fail after their loss, which the run has survived
 	}
@@ -330,35 +319,6 @@ func (r *Membership) areGone(nodes []int) bool {
 		_, gone := r.gone[node]
 		return !gone
 	})
-}
-
-// ReleaseHeld decides the failed checks that TolerateFailure has held back, if that is possible
-// now, and calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the
-// nodes that have passed their checks.
-func (r *Membership) ReleaseHeld(
-	passed []int, earlier func() []record.Failure, observe func(record.Failure, time.Time),
-) {
-	r.mu.Lock()
-	held := r.held
-	if len(held) == 0 || time.Now().Before(health.UndecidedUntil(held, passed, r.size)) {
-		r.mu.Unlock()
-		return
-	}
-	r.held = nil
-	r.mu.Unlock()
-	for _, seen := range health.ClassifyEnvironmentFailures(held, passed, earlier) {
-		observe(seen.Failure, seen.ObservedAt)
-	}
-}
-
-// TakeHeld returns the failures that are held back, for the verdict. No failures are held back
-// afterwards.
-func (r *Membership) TakeHeld() []health.ObservedFailure {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := r.held
-	r.held, r.released = nil, true
-	return held
 }
 
 // IsNotNodeFault reports whether a failure is not caused by the node: it would also happen on
