@@ -197,10 +197,8 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 		return
 	}
 	read[name] = true
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
-	defer cancel()
 	var rec record.Failure
-	if err := h.Dir.ReadRecord(ctx, signal.NodesDir, name, &rec); err != nil {
+	if err := h.readRecord(ctx, signal.NodesDir, name, &rec); err != nil {
 		if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
 			read[name] = false // read it again when this node's mount answers
 			return
@@ -250,10 +248,8 @@ func (h *head) followRequests(ctx context.Context) {
 // endByPeerAbort ends the run by the abort record of a worker, and reports whether it has: not
 // while the file system is unresponsive.
 func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
-	defer cancel()
 	var rec record.Abort
-	err := h.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, h.id.Size), &rec)
+	err := h.readRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, h.id.Size), &rec)
 	if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
 		return false
 	}

@@ -310,10 +310,8 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 
 // readCheckReport reads the report of another node's checks. kind is part of the record's name.
 func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (report check.Report, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
-	defer cancel()
 	var rec record.Checked
-	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &rec)
+	err = h.readRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &rec)
 	if err == nil && len(rec.Report) > 0 {
 		err = json.Unmarshal(rec.Report, &report)
 	}

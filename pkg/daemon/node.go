@@ -98,6 +98,13 @@ func (n *node) recordHeader() record.Header {
 		Host: n.id.Host, WrittenAt: time.Now()}
 }
 
+// readRecord reads a record of another node, within the silence timeout.
+func (n *node) readRecord(ctx context.Context, sub, name string, rec record.Record) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.Timing.SilenceTimeout, errDeadline)
+	defer cancel()
+	return n.Dir.ReadRecord(ctx, sub, name, rec)
+}
+
 // publishFailure publishes err durably as a failure of this node, under the given state, and
 // returns it.
 func (n *node) publishFailure(err error, state record.State) *health.Failure {

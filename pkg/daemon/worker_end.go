@@ -108,7 +108,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 		return false
 	}
 	var rec record.Abort
-	err := w.readControl(ctx, signal.AbortName(s.Aborts[0], w.id.Size), &rec)
+	err := w.readRecord(ctx, signal.ControlDir, signal.AbortName(s.Aborts[0], w.id.Size), &rec)
 	if signal.IsStalled(err) {
 		return false // the next call reads it, when this node's mount answers
 	}
@@ -125,21 +125,13 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 	return true
 }
 
-// readControl reads a record of the head, or of a peer that has declared it lost, within the silence
-// timeout.
-func (w *worker) readControl(ctx context.Context, name string, rec record.Record) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
-	defer cancel()
-	return w.Dir.ReadRecord(ctx, signal.ControlDir, name, rec)
-}
-
 // handleDrain ends this node by the orderly end of the run, and reports whether it has. Its exit
 // code is 0, but the driver's if the launcher relaunches each failed task.
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
 	if w.id.Launcher.Facts().RelaunchesEachDaemon {
 		var rec record.OrderlyEnd
-		switch err := w.readControl(ctx, signal.NameOrderlyEnd, &rec); {
+		switch err := w.readRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
 		case signal.IsStalled(err):
 			return false
 		case err != nil:
