@@ -83,13 +83,15 @@ func (e environment) keys() (keys []string) {
 	return keys
 }
 
-// hideKeys removes the keys of roles from a failure: a process may have printed its own.
-func (e environment) hideKeys(f *health.Failure) {
-	keys := e.keys()
-	f.Message = textutil.HideValues(f.Message, keys)
-	for i, line := range f.Lines {
-		f.Lines[i] = textutil.HideValues(line, keys)
+// withoutKeys returns a failure without the keys of roles: a process may have printed its own.
+func (e environment) withoutKeys(f *health.Failure) *health.Failure {
+	hidden, keys := *f, e.keys()
+	hidden.Message = textutil.HideValues(f.Message, keys)
+	hidden.Lines = slices.Clone(f.Lines)
+	for i, line := range hidden.Lines {
+		hidden.Lines[i] = textutil.HideValues(line, keys)
 	}
+	return &hidden
 }
 
 // processStart has everything that is needed to start a process.

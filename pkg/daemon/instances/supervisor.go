@@ -379,7 +379,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	failure, exit := running.outcome()
 	s.flushSteps(failure != nil)
 	if failure != nil {
-		s.environment.hideKeys(failure)
+		failure = s.environment.withoutKeys(failure)
 	}
 	hasEnded := s.mayEnd() && running.allEnded(s.role.EndsWithAnyCode()) || len(s.processes) == 0
 	end := generationEnd{stopped: failure == nil && !hasEnded, failure: failure}
