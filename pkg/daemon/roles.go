@@ -131,9 +131,9 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}
 	slots := n.rankSlots()
 	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
-		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ),
-			n.id.Host), GPUs: gpus, NUMAs: max(1, slots.NUMAs), Cores: max(1, slots.Cores), FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
-		Domain: n.gpuMonitor.NVLinkDomain(),
+		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host),
+		GPUs: gpus, NUMAs: max(1, slots.NUMAs), Cores: max(1, slots.Cores), Domain: n.gpuMonitor.NVLinkDomain(),
+		FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
 	}, false)
 }
 

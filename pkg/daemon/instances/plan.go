@@ -38,7 +38,8 @@ func ReadOffers(
 			}
 			offers[place] = roles.NodeFacts{
 				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group,
-				GPUs: offer.GPUs, NUMAs: offer.NUMAs, Cores: offer.Cores, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
+				GPUs: offer.GPUs, NUMAs: offer.NUMAs, Cores: offer.Cores, Domain: offer.Domain,
+				FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts,
 			}
 			return nil
 		})
