@@ -84,6 +84,8 @@ type generationWorld struct {
 	// starting limits the ranks of flags that are started at the same time: each start occupies an
 	// OS thread.
 	starting chan struct{}
+	life     context.Context       // ends with the generation
+	fail     func(*health.Failure) // ends it
 }
 
 // openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail
@@ -143,6 +145,7 @@ func (s *supervisor) openFlagWorld() *generationWorld {
 
 // start starts the MPI servers, and watches the end of the world. It closes the world if it fails.
 func (w *generationWorld) start(ctx context.Context, fail func(*health.Failure)) error {
+	w.fail = fail
 	stopWatch := context.AfterFunc(w.node.Ended(), func() {
 		if f, ok := errors.AsType[*health.Failure](context.Cause(w.node.Ended())); ok && w.cfg.RunCtx.Err() == nil {
 			fail(f)
@@ -296,14 +299,35 @@ func (w *generationWorld) startFlagRank(ctx context.Context, p roles.Process) ([
 		child, fit, startErr = w.local.Start(starting, rank)
 		return child, startErr
 	}
+	exited := make(chan error, 1)
 	one := startedProcess{process: p}
-	one.explain = func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }
+	one.explain = func(ctx context.Context) error {
+		select {
+		case err := <-exited:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	svc := framework.NewService(service.RankName(rank.Rank), nil, nil, nil)
 	started, failure := w.startProgram(ctx, one, svc, begin)
-	if failure != nil && startErr != nil && ctx.Err() == nil {
+	switch {
+	case failure == nil:
+		w.cfg.Background(func(context.Context) { exited <- w.awaitRankExit(rank, child, fit) })
+	case startErr != nil && ctx.Err() == nil:
 		failure = health.AsFailure(startErr)
 	}
 	return started, failure
+}
+
+// awaitRankExit waits for the end of a rank of flags, or of the generation. A failure ends that at once,
+// while other ranks may still be started.
+func (w *generationWorld) awaitRankExit(rank ranks.Rank, child process.Handle, fit ranks.RankSpec) error {
+	err := w.local.AwaitExit(w.life, rank, child, fit)
+	if f := w.rankFailure(err); f != nil && !w.role.EndsWithAnyCode() {
+		w.fail(f)
+	}
+	return err
 }
 
 // rankWriter returns the writer of a rank's standard output or standard error. A process completes its

@@ -29,12 +29,12 @@ type startedProcess struct {
 // startProcesses starts all processes of a generation, and waits until they are ready or one has
 // failed. halt ends the generation when its world cannot go on.
 func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCauseFunc, number int) *generation {
-	g := new(generation)
+	g, life := new(generation), ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if s.role.Placement.HasRanks && s.cfg.StandIns == nil {
 		fail := func(f *health.Failure) {
-			g.fail(f, health.OutcomeOfCause(f.Failure).Code)
+			g.fail(f, max(1, health.OutcomeOfCause(f.Failure).Code)) // one that failed may have ended with 0
 			halt(f)
 		}
 		opened, err := s.openWorld(ctx, number, fail)
@@ -44,7 +44,7 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 			}
 			return g
 		}
-		g.world = opened
+		g.world, opened.life = opened, life
 	}
 	var starts sync.WaitGroup
 	start := func(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
