@@ -176,6 +176,10 @@ func (w *worker) runPhases(ctx context.Context) error {
 			return err
 		}
 	}
+	if w.cfg.World.IsRequested() { // without a peer link, polls show the open gate
+		_, _ = w.ControlWatch.FollowListings(w.RunCtx,
+			func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
+	}
 	w.slowPolling()
 	<-w.RunCtx.Done()
 	return context.Cause(w.RunCtx)
