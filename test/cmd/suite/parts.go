@@ -38,7 +38,7 @@ const coreFrameworks = "^(TestRayRunsATaskOnEveryNode|TestRayDeaths|TestMPIWorld
 // rootTests matches the end-to-end jobs that only root can run.
 const rootTests = "GPU|Xid|NVMLHangs|Suspicious|Unfit|Odd|Mixed|CUDA|Fabric|WatchThat|Hosts|" +
 	"^TestExec$|RestartWithout|Services|ThatTakesNothing|" +
-	"ThatCannotBeUsed|DoctorFindsA|DoctorFindsPlanted|ContainedApart"
+	"ThatCannotBeUsed|DoctorFindsA|DoctorFindsPlanted"
 
 // allParts lists the parts in the order in which each lane runs them and in which their needs are
 // installed. Parts whose needs take long to install come late.
