@@ -30,7 +30,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 	} {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			h := aHead(t, tc.driver)
-			driver, err := h.children.Start(t.Context(), h.DriverSpec())
+			driver, err := h.node.children.Start(t.Context(), h.DriverSpec())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func aHead(t *testing.T, driver string) *head {
 	h := newHead(n)
 	t.Cleanup(func() {
 		n.CancelRun(&lifecycle.Outcome{Orderly: true})
-		h.stopChildren(&lifecycle.Outcome{})
+		h.node.stopChildren(&lifecycle.Outcome{})
 		h.peerLinks.Close()
 		n.closeAll()
 	})

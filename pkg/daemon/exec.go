@@ -74,7 +74,7 @@ type commandNodes struct{ head *head }
 // OutputPrefix returns the name by which a user can select a node: its host, or its index if the
 // host is unknown or runs several daemons.
 func (t commandNodes) OutputPrefix(nodeIndex int) string {
-	id := t.head.id
+	id := t.head.node.id
 	host, node := id.HostOf(nodeIndex), record.NodeOfMember(nodeIndex, id.Size)
 	if host == "" || slices.Index(id.Hosts, host) != node || slices.Contains(id.Hosts[node+1:], host) {
 		return fmt.Sprintf("node %d", node)
@@ -90,7 +90,7 @@ func (t commandNodes) AbsentNodes() []int {
 // SelectNodes implements [exec.Team].
 func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
-	return exec.Selection{ID: h.id, Nodes: h.nodeWatch.LastListing(), Absent: t.AbsentNodes(),
+	return exec.Selection{ID: h.node.id, Nodes: h.nodeWatch.LastListing(), Absent: t.AbsentNodes(),
 		MayLackNodes: h.membership.HasSpares()}.SelectMembers(words)
 }
 
@@ -107,10 +107,10 @@ const tidyTimeout = 2 * time.Second
 // removeOrders removes the records of commands for the workers at the end of the run. It does
 // nothing if the file system is unresponsive.
 func (h *head) removeOrders() {
-	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+	if h.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, tidyTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.node.GraceCtx, tidyTimeout, errDeadline)
 	defer cancel()
 	h.requests.RemoveOrders(ctx)
 }
@@ -123,7 +123,7 @@ func (t commandNodes) Hosts() ([]int, []string) {
 // Address returns the address of a node, or an empty string if it is unknown.
 func (t commandNodes) Address(nodeIndex int) string {
 	if nodeIndex == 0 {
-		address, _ := t.head.cfg.Address()
+		address, _ := t.head.node.cfg.Address()
 		return address.Address
 	}
 	joined, _ := t.head.readJoined(nodeIndex)
@@ -137,7 +137,7 @@ func (t commandNodes) HasLink(nodeIndex int) bool { return t.head.isConnected(no
 func (t commandNodes) RequestConn(nodeIndex int) error {
 	if !t.head.isConnected(nodeIndex) {
 		return fmt.Errorf("%s has no peer link, which bringupd rsh needs: see --lifeline, and "+
-			"whether it reaches the head's ports", t.head.nodeName(nodeIndex))
+			"whether it reaches the head's ports", t.head.node.nodeName(nodeIndex))
 	}
 	t.head.peerLinks.RequestStream(nodeIndex)
 	return nil
@@ -148,12 +148,12 @@ func (t commandNodes) RequestConn(nodeIndex int) error {
 func (h *head) addRemoteEnv(env []string) []string {
 	program, err := os.Executable()
 	if err != nil {
-		h.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
+		h.node.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
 	}
-	quiet := err != nil || h.cfg.Framework.Name() != framework.None{}.Name()
-	return envlist.With(env, h.commands.PrepareDriver(exec.DriverInfo{
+	quiet := err != nil || h.node.cfg.Framework.Name() != framework.None{}.Name()
+	return envlist.With(env, h.node.commands.PrepareDriver(exec.DriverInfo{
 		Program: program, Hosts: h.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
-		Argv: h.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.cfg.Driver),
+		Argv: h.node.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.node.cfg.Driver),
 	}, env))
 }
 
@@ -161,26 +161,26 @@ func (h *head) addRemoteEnv(env []string) []string {
 // an MPI program that runs alone, until ctx ends.
 func (h *head) DriverStarted(ctx context.Context, pid int) {
 	nodes := h.membership.Count()
-	if nodes < 2 || h.cfg.Framework.Name() != (framework.None{}).Name() {
+	if nodes < 2 || h.node.cfg.Framework.Name() != (framework.None{}).Name() {
 		return
 	}
 	find := func() *mpidetect.LoadedMPI { return mpidetect.DetectLoaded(pid) }
-	h.Background(func(context.Context) {
-		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.Log.Warn(words) })
+	h.node.Background(func(context.Context) {
+		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.node.Log.Warn(words) })
 	})
 }
 
 // slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the
 // head's.
 func (h *head) slotsPerNode() int {
-	if given := h.cfg.World.MaxPerNode; given > 0 {
+	if given := h.node.cfg.World.MaxPerNode; given > 0 {
 		return given
 	}
 	var err error
-	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(),
-		launcher.EnvironmentOf(h.cfg.Environ)); err != nil {
-		h.Log.Warn("cannot determine the number of slots per node; give --slots-per-node", zap.Error(err))
+	if h.node.layout, err = h.node.cfg.Simulation.NodeResources(h.node.gpuMonitor.Topology(),
+		launcher.EnvironmentOf(h.node.cfg.Environ)); err != nil {
+		h.node.Log.Warn("cannot determine the number of slots per node; give --slots-per-node", zap.Error(err))
 	}
-	room, _ := ranks.LayoutRequest{}.NodeRanks(h.rankSlots()) // cannot fail without a requested number
+	room, _ := ranks.LayoutRequest{}.NodeRanks(h.node.rankSlots()) // cannot fail without a requested number
 	return room
 }

@@ -194,7 +194,7 @@ func TestExecUnsafeDirectory(t *testing.T) {
 func TestExecIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		h := aHead(t, "unused")
-		ask(t, h.Dir, "exit 3", "head")
+		ask(t, h.node.Dir, "exit 3", "head")
 		until := func(what string, so func() bool) {
 			t.Helper()
 			for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {
@@ -204,10 +204,10 @@ func TestExecIsForgotten(t *testing.T) {
 			}
 		}
 		until("end of the command", func() bool {
-			names, err := h.Dir.ListNames(t.Context(), signal.ExecDir)
+			names, err := h.node.Dir.ListNames(t.Context(), signal.ExecDir)
 			return err == nil && slices.ContainsFunc(names,
 				func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 		})
-		until("head without children", func() bool { return h.children.Count() == 0 })
+		until("head without children", func() bool { return h.node.children.Count() == 0 })
 	})
 }

@@ -32,31 +32,32 @@ type failureState struct {
 func (h *head) servePeerLinks() {
 	h.decisions = make(chan func())
 	h.losses = health.NewLosses(health.LossesConfig{
-		Timing: h.Timing, StandbyTiming: lifecycle.StandbyTiming(h.Timing), PeerTimeout: h.cfg.Times.Peer,
-		Size: h.id.Size, Links: h.Links, Monitored: h.membership.MonitoredPeers,
-		Name: h.nodeName, Names: h.nodeNames, LinkDown: h.LinkDownFailure, CutOff: h.CutOffFailure,
+		Timing: h.node.Timing, StandbyTiming: lifecycle.StandbyTiming(h.node.Timing),
+		PeerTimeout: h.node.cfg.Times.Peer,
+		Size:        h.node.id.Size, Links: h.node.Links, Monitored: h.membership.MonitoredPeers,
+		Name: h.node.nodeName, Names: h.node.nodeNames, LinkDown: h.node.LinkDownFailure, CutOff: h.node.CutOffFailure,
 	})
-	h.Background(h.decideLosses)
+	h.node.Background(h.decideLosses)
 	if h.peerLinks == nil {
 		return
 	}
-	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(),
-		HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
+	cfg := peerlink.Config{Key: h.node.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.node.id.CountMembers(),
+		HeartbeatInterval: h.node.cfg.Times.LinkHeartbeatInterval()}
 	h.peerLinks.Prepare(cfg, &workerLinkHandler{h})
 	h.peerLinks.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
 	h.peerLinks.HandleStreams(peerlink.CommandStream, h.requests.ServeConn)
 	h.peerLinks.HandleStreams(peerlink.CallerStream, h.requests.ServeCaller)
 	h.peerLinks.HandleReports(h.acceptReport)
-	h.Notify = h.peerLinks.NotifyWorkers
-	h.Background(h.peerLinks.Run)
+	h.node.Notify = h.peerLinks.NotifyWorkers
+	h.node.Background(h.peerLinks.Run)
 }
 
 // decideLosses makes all decisions about failures, until ctx ends. It also evaluates the heartbeats
 // of the links, even while no poll of the file system succeeds.
 func (h *head) decideLosses(ctx context.Context) {
-	tick := time.NewTicker(h.cfg.Times.LinkHeartbeatInterval() / 2)
+	tick := time.NewTicker(h.node.cfg.Times.LinkHeartbeatInterval() / 2)
 	defer tick.Stop()
-	outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
+	outage := lifecycle.OutageReporter{Monitor: &h.node.Monitor, NodeNames: h.node.nodeNames}
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,8 +66,8 @@ func (h *head) decideLosses(ctx context.Context) {
 			decide()
 		case now := <-tick.C:
 			if h.peerLinks != nil {
-				h.Links.RecordTick(now)
-				h.CheckNetworkLink(now)
+				h.node.Links.RecordTick(now)
+				h.node.CheckNetworkLink(now)
 				outage.LogChanges(now)
 			}
 			h.handleEvent(health.LossInput{})
@@ -80,15 +81,15 @@ func (h *head) decide(step func()) {
 	select {
 	case h.decisions <- func() { defer close(done); step() }:
 		<-done
-	case <-h.WorkCtx.Done():
+	case <-h.node.WorkCtx.Done():
 	}
 }
 
 // handleEvent passes an event on, records losses that follow, and returns all that follows. Only
 // decideLosses calls it.
 func (h *head) handleEvent(in health.LossInput) health.LossActions {
-	in.Now, in.ShareSilence, in.RunOver = time.Now(), h.FileSystemSilence(), h.RunCtx.Err() != nil
-	in.OutlastsShare = in.ShareSilence > 0 && h.ToleratesShareOutage(in.Now)
+	in.Now, in.ShareSilence, in.RunOver = time.Now(), h.node.FileSystemSilence(), h.node.RunCtx.Err() != nil
+	in.OutlastsShare = in.ShareSilence > 0 && h.node.ToleratesShareOutage(in.Now)
 	if !in.Listed {
 		in.Listing = h.nodeWatch.LastListing()
 	}
@@ -101,8 +102,8 @@ func (h *head) handleEvent(in health.LossInput) health.LossActions {
 
 // acceptReport takes over a report of a member, as if a listing had shown the name.
 func (h *head) acceptReport(member int, name string, content []byte) {
-	if err := h.Dir.AcceptReport(member, name, content); err != nil {
-		h.Log.Warn("a report is not accepted", zap.Error(err))
+	if err := h.node.Dir.AcceptReport(member, name, content); err != nil {
+		h.node.Log.Warn("a report is not accepted", zap.Error(err))
 	}
 }
 
@@ -113,8 +114,8 @@ type workerLinkHandler struct{ *head }
 // the worker was connected before, it also polls Nodes: for the choice, and for the records that the
 // worker has published while the head could not be notified.
 func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
-	known := p.Links.Peer(nodeIndex, time.Now()).Known
-	p.Links.SetConnected(nodeIndex, time.Now())
+	known := p.node.Links.Peer(nodeIndex, time.Now()).Known
+	p.node.Links.SetConnected(nodeIndex, time.Now())
 	if known || p.membership.AwaitsLink() {
 		p.nodeWatch.NotifyChange()
 	}
@@ -123,7 +124,7 @@ func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is
 // unresponsive.
 func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareUnresponsive bool) {
-	p.Links.RecordHeartbeat(nodeIndex, shareUnresponsive, time.Now())
+	p.node.Links.RecordHeartbeat(nodeIndex, shareUnresponsive, time.Now())
 }
 
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
@@ -134,7 +135,7 @@ func (p *workerLinkHandler) WorkerExit(int) { _ = p.remoteExits.Add() }
 
 // WorkerGone handles the end of a peer link.
 func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
-	p.Links.SetDisconnected(nodeIndex, how)
+	p.node.Links.SetDisconnected(nodeIndex, how)
 	p.nodeWatch.NotifyChange()
 	p.decide(func() { p.handleEvent(health.LossInput{Ended: true, Node: nodeIndex, Reason: how}) })
 }
@@ -148,7 +149,7 @@ func (h *head) monitoredPeers() map[int]int64 {
 // peers declared lost, and chooses the team.
 func (h *head) followNodes(ctx context.Context) {
 	read := make(map[string]bool)
-	note := h.Events.NodesObserver()
+	note := h.node.Events.NodesObserver()
 	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		note(l)
 		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
@@ -159,7 +160,7 @@ func (h *head) followNodes(ctx context.Context) {
 		var out health.LossActions
 		h.decide(func() { out = h.handleEvent(health.LossInput{Listed: true, Listing: l}) })
 		passed := health.PassedNodes(l)
-		for _, seen := range health.ClassifyEnvironmentFailures(out.Classify, passed, h.cfg.EarlierFailures) {
+		for _, seen := range health.ClassifyEnvironmentFailures(out.Classify, passed, h.node.cfg.EarlierFailures) {
 			h.reportFailure(seen.Failure, seen.ObservedAt)
 		}
 		h.verifyLosses(ctx, out.Verify)
@@ -174,11 +175,11 @@ func (h *head) verifyLosses(ctx context.Context, losses []health.ObservedFailure
 	if len(losses) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout,
+	ctx, cancel := context.WithTimeoutCause(ctx, h.node.Timing.SilenceTimeout,
 		errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
-	if err := h.Dir.WriteHeartbeat(ctx, signal.ControlDir); err != nil {
-		h.CancelRun(health.AsFailure(err))
+	if err := h.node.Dir.WriteHeartbeat(ctx, signal.ControlDir); err != nil {
+		h.node.CancelRun(health.AsFailure(err))
 		return
 	}
 	h.decide(func() {
@@ -192,14 +193,14 @@ func (h *head) verifyLosses(ctx context.Context, losses []health.ObservedFailure
 // that have been read; the head's own failures are known.
 func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing,
 	read map[string]bool) {
-	name := signal.NodeName(nodeIndex, h.id.Size, state)
-	if read[name] || name == signal.NodeName(0, h.id.Size, record.StateFailed) {
+	name := signal.NodeName(nodeIndex, h.node.id.Size, state)
+	if read[name] || name == signal.NodeName(0, h.node.id.Size, record.StateFailed) {
 		return
 	}
 	read[name] = true
 	var rec record.Failure
-	if err := h.readRecord(ctx, signal.NodesDir, name, &rec); err != nil {
-		if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
+	if err := h.node.readRecord(ctx, signal.NodesDir, name, &rec); err != nil {
+		if h.node.WorkCtx.Err() != nil || signal.IsStalled(err) {
 			read[name] = false // read it again when this node's mount answers
 			return
 		}
@@ -211,7 +212,7 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 	}
 	// A failed sandbox matters only if too few are left.
 	if state == record.StateSandboxFailed && !h.lacksSandboxes(l.NodesIn(record.StateSandboxFailed)) {
-		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
+		h.node.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
 	h.reportFailure(rec, l.SeenAt)
@@ -220,26 +221,26 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 // unreadableRecordFailure returns the failure that replaces a record that cannot be read. format
 // has the verbs for the name of the node and for err.
 func (h *head) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) record.Failure {
-	rec := health.NewFailure(kind, format, h.nodeName(nodeIndex), err).Failure
-	rec.NodeIndex, rec.Host = nodeIndex, h.id.HostOf(nodeIndex)
+	rec := health.NewFailure(kind, format, h.node.nodeName(nodeIndex), err).Failure
+	rec.NodeIndex, rec.Host = nodeIndex, h.node.id.HostOf(nodeIndex)
 	return rec
 }
 
 // followRequests handles records in Control that others write: a request to stop, and the abort
 // record of a worker that has declared the head lost.
 func (h *head) followRequests(ctx context.Context) {
-	_, _ = h.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+	_, _ = h.node.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		for _, nodeIndex := range l.NodesWithAbort() {
 			if nodeIndex != 0 {
 				return h.endByPeerAbort(ctx, nodeIndex, l.PolledAt)
 			}
 		}
-		if l.HasName(signal.NameStop) && h.RunCtx.Err() == nil {
+		if l.HasName(signal.NameStop) && h.node.RunCtx.Err() == nil {
 			code := 0
-			if h.cfg.HasPrimary() && !h.id.Launcher.Facts().RelaunchesEachDaemon {
+			if h.node.cfg.HasPrimary() && !h.node.id.Launcher.Facts().RelaunchesEachDaemon {
 				code = health.StoppedOutcome.Code
 			}
-			h.CancelRun(lifecycle.OutcomeOfStop(code))
+			h.node.CancelRun(lifecycle.OutcomeOfStop(code))
 		}
 		return false
 	})
@@ -249,8 +250,8 @@ func (h *head) followRequests(ctx context.Context) {
 // while the file system is unresponsive.
 func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
 	var rec record.Abort
-	err := h.readRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, h.id.Size), &rec)
-	if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
+	err := h.node.readRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, h.node.id.Size), &rec)
+	if h.node.WorkCtx.Err() != nil || signal.IsStalled(err) {
 		return false
 	}
 	if err != nil {
@@ -269,7 +270,7 @@ func (h *head) recordLoss(loss health.ObservedFailure) {
 		h.membership.LoseAtEnd(nodes)
 		return
 	}
-	loss.Header, loss.Phase, loss.LostNodes = h.recordHeader(), h.Events.CurrentPhase(), nodes
+	loss.Header, loss.Phase, loss.LostNodes = h.node.recordHeader(), h.node.Events.CurrentPhase(), nodes
 	for _, nodeIndex := range nodes {
 		h.requests.CloseNodeConns(nodeIndex)
 		h.rendezvous.MarkNodeLost(nodeIndex, loss.Message)
@@ -293,18 +294,18 @@ func (h *head) handleFailure(rec record.Failure, at time.Time) {
 // tolerateFailure reports whether the job does not need the node that has failed, and logs that
 // the node is dropped.
 func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
-	goesOn, news := h.membership.TolerateFailure(seen, h.id.HostOf)
+	goesOn, news := h.membership.TolerateFailure(seen, h.node.id.HostOf)
 	if !goesOn || !news {
 		return goesOn
 	}
-	h.Events.WriteEvent(eventlog.NodeDropped,
+	h.node.Events.WriteEvent(eventlog.NodeDropped,
 		eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind,
 			What: seen.Message}})
 	what := "a node is dropped"
-	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= h.id.Size {
+	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= h.node.id.Size {
 		what = "a daemon is lost"
 	}
-	h.Log.Warn(what+", and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
+	h.node.Log.Warn(what+", and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
 	h.nodeWatch.NotifyChange()
 	return true
 }
@@ -317,11 +318,11 @@ func (h *head) recordFailure(seen health.ObservedFailure) {
 // endByFailure records failures for the verdict, and ends the run by the last one.
 func (h *head) endByFailure(failures ...health.ObservedFailure) {
 	record := failures[len(failures)-1].Failure
-	h.Events.WriteEvent(eventlog.FailureReceived,
+	h.node.Events.WriteEvent(eventlog.FailureReceived,
 		eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex,
 			Kind: record.Kind, What: record.Message}})
 	h.handleEvent(health.LossInput{Failed: failures})
-	h.CancelRun(&lifecycle.ObservedFailure{Record: record})
+	h.node.CancelRun(&lifecycle.ObservedFailure{Record: record})
 }
 
 // decideOutcome returns the outcome of the run: err, if it is an orderly end, and otherwise the
@@ -330,31 +331,31 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
 		h.decide(func() { h.resultFinal = true })
-		end.Progress = h.steps.Summary()
+		end.Progress = h.node.steps.Summary()
 		return end
 	}
 	// Record the failure of the sequence, unless it is one that was recorded before.
-	phase := h.Events.CurrentPhase()
-	h.CancelRun(err)
+	phase := h.node.Events.CurrentPhase()
+	h.node.CancelRun(err)
 	kind, known := lifecycle.FailureKind(err)
 	if !known {
-		f := h.publishFailure(err, record.StateFailed)
+		f := h.node.publishFailure(err, record.StateFailed)
 		h.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
 	}
 	// Wait for failures that may be the cause, and decide.
 	h.awaitFreshListing()
-	h.awaitPeers(h.WorkCtx, time.Time{},
-		health.LossWaitTime(kind, h.Timing.SilenceTimeout, h.cfg.Times.LinkHeartbeatInterval()))
-	end = lifecycle.OutcomeOfVerdict(h.verdict(h.awaitEvidence(h.WorkCtx, health.EvidenceWait{Causes: true})))
-	end.Phase, end.GateOpenTime, end.Progress = phase, opened, h.steps.Summary()
-	return restart.Decide(&h.cfg, end, h.EndRequested.Load())
+	h.awaitPeers(h.node.WorkCtx, time.Time{},
+		health.LossWaitTime(kind, h.node.Timing.SilenceTimeout, h.node.cfg.Times.LinkHeartbeatInterval()))
+	end = lifecycle.OutcomeOfVerdict(h.verdict(h.awaitEvidence(h.node.WorkCtx, health.EvidenceWait{Causes: true})))
+	end.Phase, end.GateOpenTime, end.Progress = phase, opened, h.node.steps.Summary()
+	return restart.Decide(&h.node.cfg, end, h.node.EndRequested.Load())
 }
 
 // verdict returns the verdict on failures.
 func (h *head) verdict(failures []health.ObservedFailure) health.Verdict {
 	passed := health.PassedNodes(h.nodeWatch.LastListing())
 	return health.DecideVerdict(
-		health.ClassifyEnvironmentFailures(failures, passed, h.cfg.EarlierFailures), h.id.HostOf)
+		health.ClassifyEnvironmentFailures(failures, passed, h.node.cfg.EarlierFailures), h.node.id.HostOf)
 }
 
 // awaitEvidence waits for evidence, unless ctx ends before, and returns all failures that are known
@@ -378,18 +379,18 @@ func (h *head) awaitEvidence(ctx context.Context, wait health.EvidenceWait) (kno
 // published a moment after its consequence. It waits for two polls: the first may have started
 // before.
 func (h *head) awaitFreshListing() {
-	if h.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
+	if h.node.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
 		before := h.nodeWatch.PollsBegun()
 		h.nodeWatch.NotifyChange()
-		h.awaitEvidence(h.WorkCtx, health.EvidenceWait{Polls: before,
-			Until: time.Now().Add(min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2))})
+		h.awaitEvidence(h.node.WorkCtx, health.EvidenceWait{Polls: before,
+			Until: time.Now().Add(min(h.node.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2))})
 	}
 }
 
 // awaitPeers waits until every peer has sent a recent heartbeat or is lost, at most for within. asked
 // is when all were asked for a heartbeat, or zero.
 func (h *head) awaitPeers(ctx context.Context, asked time.Time, within time.Duration) {
-	if h.peerLinks != nil && h.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
+	if h.peerLinks != nil && h.node.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
 		h.awaitEvidence(ctx, health.EvidenceWait{Peers: true, Asked: asked, Until: time.Now().Add(within)})
 	}
 }
@@ -401,7 +402,7 @@ func (h *head) settlePeerStates(ctx context.Context) bool {
 		asked := time.Now()
 		h.peerLinks.RequestHeartbeats()
 		// By then even a peer that died just after a heartbeat has been declared lost.
-		h.awaitPeers(ctx, asked, h.Timing.SilenceTimeout+2*h.Timing.MaxPollInterval)
+		h.awaitPeers(ctx, asked, h.node.Timing.SilenceTimeout+2*h.node.Timing.MaxPollInterval)
 	}
 	return ctx.Err() == nil
 }

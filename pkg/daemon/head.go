@@ -19,7 +19,7 @@ import (
 
 // head is node 0, which also leads the other nodes.
 type head struct {
-	*node
+	node       *node
 	started    time.Time
 	nodeWatch  *signal.Watch  // watches Nodes
 	peerLinks  *peerlink.Head // nil if there are no peer links

@@ -25,18 +25,18 @@ import (
 func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// Publish the end. Primary roles that were asked to stop have their grace period before that, because
 	// their exit code becomes that of the job.
-	h.Events.EnterPhase(record.PhaseEnd)
-	h.finishWith(end)
+	h.node.Events.EnterPhase(record.PhaseEnd)
+	h.node.finishWith(end)
 	h.logDriverGrace(end)
 	if h.running.roles != nil && end.Requested { // the code of the primary roles becomes that of the job
-		h.running.roles.StopInOrder(h.DriverGraceCtx, false)
+		h.running.roles.StopInOrder(h.node.DriverGraceCtx, false)
 		end = h.outcomeAfterStop(end, h.stoppedCode(end))
 	}
 	h.publishEnd(end)
 	if h.running.roles != nil && end.Orderly && !end.Requested {
-		h.Background(func(context.Context) { h.running.roles.StopInOrder(h.GraceCtx, true) })
+		h.node.Background(func(context.Context) { h.running.roles.StopInOrder(h.node.GraceCtx, true) })
 	}
-	h.Events.Sync()
+	h.node.Events.Sync()
 	var ends sync.WaitGroup
 	var result *record.Result
 	var taken bool // copied into end when no other goroutine uses end
@@ -45,39 +45,39 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	ends.Go(func() {
 		h.mergeLateLosses(end, torn)
 		if result, taken = h.writeResult(end); !taken {
-			h.recordBadNodes(result.BadNodes)
+			h.node.recordBadNodes(result.BadNodes)
 		}
 	})
 	ends.Go(func() {
 		// The workers end before the head's service, because theirs would take its end for a failure.
-		awaitFirst := end.Orderly && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested())
+		awaitFirst := end.Orderly && (h.node.cfg.Framework.HasServices() || h.node.cfg.Sandbox.IsRequested())
 		if awaitFirst {
 			h.awaitNodesDone(end)
 		}
 		h.running.sandboxStart.Wait()
-		left = h.stopChildren(end)
+		left = h.node.stopChildren(end)
 		close(torn)
-		h.copyServiceLogs(end)
-		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateDone),
+		h.node.copyServiceLogs(end)
+		h.node.LogWriteError(h.node.Publish(signal.NodesDir, signal.NodeName(0, h.node.id.Size, record.StateDone),
 			&record.Done{LeftProcesses: left}, false))
 		if !awaitFirst {
 			h.awaitNodesDone(end)
 		}
 	})
 	ends.Wait()
-	h.requests.AwaitCallers(h.GraceCtx)
+	h.requests.AwaitCallers(h.node.GraceCtx)
 	end.TakenOver, end.BadNodes = taken, result.BadNodes
 	h.removeOrders()
 	h.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
-	h.runEndCommand(end, result)
-	h.carryOutRestart(end)
+	h.node.runEndCommand(end, result)
+	h.node.carryOutRestart(end)
 	if !end.Orderly {
 		// Slurm kills the step, and this daemon, as soon as the first worker exits
-		h.console.AwaitWritten()
-		h.LogWriteError(h.MarkName(signal.ControlDir, signal.NameHeadFinished))
+		h.node.console.AwaitWritten()
+		h.node.LogWriteError(h.node.MarkName(signal.ControlDir, signal.NameHeadFinished))
 	}
-	h.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &end.Code})
+	h.node.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &end.Code})
 	return end
 }
 
@@ -86,35 +86,35 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
 		rec := record.OrderlyEnd{Code: end.Code, Reason: end.Reason}
 		sent := rec // the other one may still be being written
-		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &rec, false)
-		h.LogWriteError(err)
+		err := h.node.Publish(signal.ControlDir, signal.NameOrderlyEnd, &rec, false)
+		h.node.LogWriteError(err)
 		h.sendEnd(signal.NameOrderlyEnd, &sent)
 		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.progress.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
-			h.LogWriteError(h.CallFileSystem("publish", signal.NameOrderlyEnd, h.cfg.Times.Peer,
+			h.node.LogWriteError(h.node.CallFileSystem("publish", signal.NameOrderlyEnd, h.node.cfg.Times.Peer,
 				func(ctx context.Context) error {
-					return h.Dir.RenameMark(ctx, signal.ControlDir, signal.NameGateOpen, signal.NameOrderlyEnd)
+					return h.node.Dir.RenameMark(ctx, signal.ControlDir, signal.NameGateOpen, signal.NameOrderlyEnd)
 				}))
 		}
 		return
 	}
-	_ = h.publishAbort(end) // publishAbort logs the error
-	h.sendEnd(signal.AbortName(0, h.id.Size), end.AbortRecord())
+	_ = h.node.publishAbort(end) // publishAbort logs the error
+	h.sendEnd(signal.AbortName(0, h.node.id.Size), end.AbortRecord())
 }
 
 // sendEnd sends the record of the end to all nodes by their peer links: they may not be able to
 // read it.
 func (h *head) sendEnd(name string, rec record.Record) {
-	if content, err := h.Dir.EncodeReport(rec); err == nil { // otherwise it was not published, either
+	if content, err := h.node.Dir.EncodeReport(rec); err == nil { // otherwise it was not published, either
 		h.sendOrder(name, content)
 	}
 }
 
 // sendOrder makes a name in the control directory known to all nodes, as if a listing had shown it.
 func (h *head) sendOrder(name string, content []byte) {
-	if err := h.Dir.AcceptHeadReport(name, content); err != nil {
-		h.Log.Warn("a record is not sent", zap.Error(err))
+	if err := h.node.Dir.AcceptHeadReport(name, content); err != nil {
+		h.node.Log.Warn("a record is not sent", zap.Error(err))
 		return
 	}
 	if h.peerLinks != nil {
@@ -130,7 +130,7 @@ func (h *head) peerLinkReport() *record.LinkReport {
 	}
 	stats := h.peerLinks.Stats()
 	if len(stats.Rejected) > 0 {
-		h.Log.Warn("connections to the port of the peer links were rejected", zap.Any("why", stats.Rejected))
+		h.node.Log.Warn("connections to the port of the peer links were rejected", zap.Any("why", stats.Rejected))
 	}
 	return &stats
 }
@@ -145,31 +145,33 @@ func (n *node) publishAbort(end *lifecycle.Outcome) error {
 
 // logDriverGrace logs how long the driver has to end, if it runs and a stop was requested.
 func (h *head) logDriverGrace(end *lifecycle.Outcome) {
-	if driver := h.children.FindChild(service.DriverName); end.Requested && driver != nil && !service.HasEnded(driver) {
-		grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
-		h.Log.Info("the driver is told to end, and has " + h.id.Launcher.DescribeGrace(grace, h.cfg.Times.DriverGrace))
+	driver := h.node.children.FindChild(service.DriverName)
+	if end.Requested && driver != nil && !service.HasEnded(driver) {
+		grace := h.node.CutGrace(h.node.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
+		h.node.Log.Info("the driver is told to end, and has " +
+			h.node.id.Launcher.DescribeGrace(grace, h.node.cfg.Times.DriverGrace))
 	}
 }
 
 // stoppedCode returns the exit code of what was stopped by end: of the ranks that of rank 0, if it ran then.
 func (h *head) stoppedCode(end *lifecycle.Outcome) int {
-	driver := h.children.FindChild(service.DriverName)
+	driver := h.node.children.FindChild(service.DriverName)
 	switch {
 	case h.running.world != nil:
-		if code, ok := h.children.StoppedCode(service.RankName(0)); ok {
+		if code, ok := h.node.children.StoppedCode(service.RankName(0)); ok {
 			return code
 		}
 		return end.Code
 	case driver != nil && service.HasEnded(driver):
 		return driver.Exit().ShellStatus()
 	}
-	return h.running.roles.StoppedCode(h.DriverGraceCtx)
+	return h.running.roles.StoppedCode(h.node.DriverGraceCtx)
 }
 
 // outcomeAfterStop returns end with the exit code of what was stopped, if the stop was requested,
 // unless the launcher starts each failed daemon again.
 func (h *head) outcomeAfterStop(end *lifecycle.Outcome, code int) *lifecycle.Outcome {
-	if !end.Orderly || !end.Requested || h.id.Launcher.Facts().RelaunchesEachDaemon {
+	if !end.Orderly || !end.Requested || h.node.id.Launcher.Facts().RelaunchesEachDaemon {
 		return end
 	}
 	stopped := *end
@@ -187,9 +189,9 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	graces := h.cfg.Times.StopGrace + max(h.rankGracePeriod(end), roles.EndGrace(h.defs))
-	within := graces + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
-	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
+	graces := h.node.cfg.Times.StopGrace + max(h.node.rankGracePeriod(end), roles.EndGrace(h.node.defs))
+	within := graces + health.WorkerHeartbeatTiming(h.node.cfg.Times.Peer, h.node.id.Size).MaxPollInterval + time.Second
+	ctx, cancel := context.WithTimeoutCause(h.node.GraceCtx, within, errDeadline)
 	defer cancel()
 	began := time.Now()
 	if h.membership.HasSpares() || len(h.membership.UnjoinedNodes(h.nodeWatch.LastListing())) > 0 {
@@ -203,13 +205,13 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
-		blind = blind || h.nodeWatch.UnresponsiveFor() > h.Timing.SilenceTimeout/2
+		blind = blind || h.nodeWatch.UnresponsiveFor() > h.node.Timing.SilenceTimeout/2
 		missing := h.nodesNotDone(began, lost, blind)
 		if len(missing) == 0 {
 			return
 		}
 		if !ctxutil.SleepContext(ctx, statePollInterval) {
-			h.Log.Warn("not all nodes have reported their end", zap.String("missing", h.nodeNames(missing)),
+			h.node.Log.Warn("not all nodes have reported their end", zap.String("missing", h.node.nodeNames(missing)),
 				zap.Duration("waited", within))
 			return
 		}
@@ -218,7 +220,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 
 // isConnected reports whether a worker is connected by its peer link.
 func (h *head) isConnected(nodeIndex int) bool {
-	return h.Links.Peer(nodeIndex, time.Now()).Connected
+	return h.node.Links.Peer(nodeIndex, time.Now()).Connected
 }
 
 // lateJoinTimeout is how long the head waits, at the end, for nodes that do not seem to have joined:
@@ -232,12 +234,12 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 	last := h.nodeWatch.LastListing()
 	steps := last.OfSteps()
 	unjoined := slices.DeleteFunc(h.membership.UnjoinedNodes(last), func(nodeIndex int) bool {
-		return time.Since(since) < lateJoinTimeout || h.Links.Peer(nodeIndex, time.Now()).Known
+		return time.Since(since) < lateJoinTimeout || h.node.Links.Peer(nodeIndex, time.Now()).Known
 	})
-	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.id.Size), unjoined),
+	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.node.id.Size), unjoined),
 		signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
 	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {
-		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
+		return nodeIndex == 0 || lost[nodeIndex] || h.node.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
 	missing = signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 	// Several nodes may die at once, and without peer links only their silence tells that. After a loss a
@@ -252,13 +254,13 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 // writeResult publishes the result of the run. taken reports that another node has published one
 // before.
 func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken bool) {
-	result = h.buildResult(end)
+	result = h.node.buildResult(end)
 	h.addTeamToResult(result)
-	h.drainGPUEvents(h.WorkCtx)
+	h.drainGPUEvents(h.node.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.nodeHosts(), h.progress.timeToGate,
-		&record.FileSystemReport{Head: h.Meter.CallStats()}, h.peerLinkReport()
+		&record.FileSystemReport{Head: h.node.Meter.CallStats()}, h.peerLinkReport()
 	hostOf := func(member int) string { // the host of a node, or "" if it is unknown
-		nodeIndex := record.NodeOfMember(member, h.id.Size)
+		nodeIndex := record.NodeOfMember(member, h.node.id.Size)
 		// the placeholder of [head.nodeHosts]
 		if result.Hosts[nodeIndex] == strconv.Itoa(nodeIndex) {
 			return ""
@@ -267,10 +269,10 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 	}
 	result.Events, result.BadNodes = h.gpuEvents.AllEvents(),
 		h.gpuEvents.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
-	result.Advice = h.outcomeSummary(end, result).NextSteps()
-	err := h.PublishResult(result)
+	result.Advice = h.node.outcomeSummary(end, result).NextSteps()
+	err := h.node.PublishResult(result)
 	if taken = errors.Is(err, signal.ErrAlreadyPublished); !taken {
-		h.LogLostResult(err)
+		h.node.LogLostResult(err)
 	}
 	return result, taken
 }

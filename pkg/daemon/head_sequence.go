@@ -29,18 +29,18 @@ import (
 // runHead runs the head's daemon to its end. Its exit code is that of the job.
 func runHead(n *node) lifecycle.Exit {
 	h := newHead(n)
-	h.checker.StartEarly()
-	err := h.runPhases(h.RunCtx)
-	if h.Dir == nil {
+	h.node.checker.StartEarly()
+	err := h.runPhases(h.node.RunCtx)
+	if h.node.Dir == nil {
 		h.peerLinks.Close()
-		return lifecycle.Exit{Code: h.exitUnjoined(err)}
+		return lifecycle.Exit{Code: h.node.exitUnjoined(err)}
 	}
 	end := h.endRun(h.decideOutcome(err, h.gateOpenTime()))
 	if !end.Orderly && h.peerLinks != nil {
 		// Workers that know the end only by their peer links wait for this node's goodbye message, and the
 		// launcher may end this daemon as soon as one of them exits.
 		ctx, cancel := context.WithTimeoutCause(context.Background(), lifecycle.UnresponsiveTimeout, errDeadline)
-		h.cfg.Access.Meter.AwaitIdle(ctx)
+		h.node.cfg.Access.Meter.AwaitIdle(ctx)
 		cancel()
 	}
 	h.peerLinks.Close()
@@ -53,7 +53,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	opened := make(chan struct{}) // closed when there is a run directory
 	parts.Go(func() error {
-		return h.RunPhase(record.PhaseJoin, func() error {
+		return h.node.RunPhase(record.PhaseJoin, func() error {
 			if err := h.openRunDirectory(); err != nil {
 				return err
 			}
@@ -61,8 +61,8 @@ func (h *head) runPhases(ctx context.Context) error {
 				return err
 			}
 			close(opened)
-			h.Background(func(context.Context) { h.logGateProgress(own) })
-			h.Background(h.enforceDeadline)
+			h.node.Background(func(context.Context) { h.logGateProgress(own) })
+			h.node.Background(h.enforceDeadline)
 			return h.awaitJoin(own)
 		})
 	})
@@ -79,7 +79,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	// All nodes are up: open the gate and run the driver.
-	if err := h.RunPhase(record.PhaseGate, func() error {
+	if err := h.node.RunPhase(record.PhaseGate, func() error {
 		if err := h.planWorld(ctx); err != nil {
 			return err
 		}
@@ -87,16 +87,16 @@ func (h *head) runPhases(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.RunPhase(record.PhaseDriver, func() error {
+	return h.node.RunPhase(record.PhaseDriver, func() error {
 		end := h.replaceByEarlierExit(ctx, h.runDriver(ctx))
-		return h.keepForInspection(ctx, restart.ReplaceDriverEnd(&h.cfg, end, h.steps.Summary))
+		return h.keepForInspection(ctx, restart.ReplaceDriverEnd(&h.node.cfg, end, h.node.steps.Summary))
 	})
 }
 
 // openRunDirectory makes the run directory, and starts the tasks that poll it and serve the other
 // nodes.
 func (h *head) openRunDirectory() error {
-	address, err := h.selectedAddress()
+	address, err := h.node.selectedAddress()
 	if err != nil {
 		return err
 	}
@@ -105,19 +105,20 @@ func (h *head) openRunDirectory() error {
 		return err
 	}
 	job := record.Job{
-		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address},
-		ProgramVersion: h.cfg.Program, PID: os.Getpid(),
-		Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
-		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
-			LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
+		ConfigDigest: h.node.cfg.Digest(), Addresses: []string{address.Address},
+		ProgramVersion: h.node.cfg.Program, PID: os.Getpid(),
+		Steps: h.node.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.node.id.Hosts),
+		Plan: h.node.cfg.PublishedPlan(),
+		Launch: record.Launch{Launcher: string(h.node.id.Launcher), LaunchID: h.node.id.Job,
+			LaunchAliases: h.node.id.JobAliases(launcher.EnvironmentOf(h.node.cfg.Environ))},
 	}
 	others := h.planRolesEarly(address)
-	job.HasEarlyPlan = h.earlyPlan != nil
+	job.HasEarlyPlan = h.node.earlyPlan != nil
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
 	// left, the other nodes would wait for a head that does not exist.
-	err = h.CallFileSystem("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
-		dir, err := signal.CreateRun(ctx, h.cfg.RunLocation(), job, others...)
+	err = h.node.CallFileSystem("make", h.node.id.RunName(), h.node.cfg.Times.Join, func(ctx context.Context) error {
+		dir, err := signal.CreateRun(ctx, h.node.cfg.RunLocation(), job, others...)
 		made <- dir
 		return err
 	})
@@ -125,117 +126,118 @@ func (h *head) openRunDirectory() error {
 		return err
 	}
 	dir := <-made
-	h.Events.LogPublication(signal.NameJob, began)
+	h.node.Events.LogPublication(signal.NameJob, began)
 	// Poll the control directory steadily: no step waits for it, but requests may come at any time.
 	pace := signal.HeadPace
 	pace.MinPause = pace.MaxPause
-	h.startRunTasks(dir, "daemon", pace)
+	h.node.startRunTasks(dir, "daemon", pace)
 	pace = signal.HeadPace
-	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
+	pace.MaxPause = min(h.node.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
-	h.nodeWatch.AllNotified = func() bool { return h.Links.AllOnTime(time.Now()) }
-	h.Reports.Send = func(name string, content []byte) { h.acceptReport(0, name, content) }
-	h.Reports.SendOrder = h.sendOrder
-	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
-	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
-	h.Background(h.nodeWatch.Run)
-	h.requests = exec.NewHead(h.commands, commandNodes{h})
+	h.nodeWatch.AllNotified = func() bool { return h.node.Links.AllOnTime(time.Now()) }
+	h.node.Reports.Send = func(name string, content []byte) { h.acceptReport(0, name, content) }
+	h.node.Reports.SendOrder = h.sendOrder
+	h.node.telemetry.WatchNodes(h.nodeWatch, h.node.steps.Summary)
+	h.node.Log.Info("created the run directory",
+		zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	h.node.Background(h.nodeWatch.Run)
+	h.requests = exec.NewHead(h.node.commands, commandNodes{h})
 	h.servePeerLinks()
-	h.Background(h.followNodes)
-	h.gpuEvents = &gpumonitor.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.id.Size,
-		ReadTimeout: h.Timing.SilenceTimeout, EventLog: h.Events, Log: h.Log}
-	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
-	h.Background(h.gpuEvents.FollowEvents)
-	h.Background(h.followRequests)
-	h.Background(h.commands.HandleOrders)
-	h.Background(h.HeartbeatTask(signal.ControlDir))
-	h.Background(h.updateLatestLink)
-	h.Background(h.followSteps(h.nodeWatch))
+	h.node.Background(h.followNodes)
+	h.gpuEvents = &gpumonitor.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,
+		ReadTimeout: h.node.Timing.SilenceTimeout, EventLog: h.node.Events, Log: h.node.Log}
+	h.node.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
+	h.node.Background(h.gpuEvents.FollowEvents)
+	h.node.Background(h.followRequests)
+	h.node.Background(h.node.commands.HandleOrders)
+	h.node.Background(h.node.HeartbeatTask(signal.ControlDir))
+	h.node.Background(h.updateLatestLink)
+	h.node.Background(h.node.followSteps(h.nodeWatch))
 	return nil
 }
 
 // offerPeerLinks opens the port for the workers' peer links, and returns its addresses: none if
 // peer links are disabled, not needed, or optional and impossible.
 func (h *head) offerPeerLinks(address string) ([]string, error) {
-	if h.cfg.Lifeline == config.LinkOff || h.id.CountMembers() == 1 {
+	if h.node.cfg.Lifeline == config.LinkOff || h.node.id.CountMembers() == 1 {
 		return nil, nil
 	}
-	lines, where, err := peerlink.OpenHead(h.cfg.Network, address, h.id.Host)
-	if err != nil && h.cfg.Lifeline == config.LinkOn {
+	lines, where, err := peerlink.OpenHead(h.node.cfg.Network, address, h.node.id.Host)
+	if err != nil && h.node.cfg.Lifeline == config.LinkOn {
 		return nil, health.NewFailure(health.Launch,
-			"cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
+			"cannot offer peer links on %s: %v; give --lifeline=auto", h.node.nodeName(0), err)
 	}
 	if err != nil {
-		h.Log.Warn("cannot offer peer links: heartbeat files replace them, and failures are "+
+		h.node.Log.Warn("cannot offer peer links: heartbeat files replace them, and failures are "+
 			"detected later", zap.Error(err))
 		return nil, nil
 	}
 	h.peerLinks = lines
 	// The links must be set before [node.startRunTasks], because its tasks read them.
 	links := health.LinksConfig{
-		Interval: h.cfg.Times.LinkHeartbeatInterval(),
-		Required: h.id.Size - 1, HasSteps: len(h.id.Steps) > 0, NeededPeers: h.monitoredPeers,
+		Interval: h.node.cfg.Times.LinkHeartbeatInterval(),
+		Required: h.node.id.Size - 1, HasSteps: len(h.node.id.Steps) > 0, NeededPeers: h.monitoredPeers,
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
-		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
+		OutageLimit: h.node.Timing.SilenceTimeout + h.node.cfg.Times.LinkHeartbeatInterval(),
 		TCPState:    func(node int) peerlink.TCPState { return lines.WorkerTCPState(node) },
 	}
-	h.Links = health.NewLinks(links, time.Now())
+	h.node.Links = health.NewLinks(links, time.Now())
 	return where, nil
 }
 
 // updateLatestLink makes the link "latest" in the log directory point at this run.
 func (h *head) updateLatestLink(ctx context.Context) {
-	if err := h.Dir.UpdateLatestLink(ctx); err != nil && ctx.Err() == nil {
-		h.Log.Warn("cannot update the link to the newest run", zap.Error(err))
+	if err := h.node.Dir.UpdateLatestLink(ctx); err != nil && ctx.Err() == nil {
+		h.node.Log.Warn("cannot update the link to the newest run", zap.Error(err))
 	}
 }
 
 // checkDriver verifies early that the driver's program exists. It is abandoned at the join
 // timeout, because the file system may hang.
 func (h *head) checkDriver(ctx context.Context) error {
-	if len(h.cfg.Driver) == 0 {
+	if len(h.node.cfg.Driver) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.node.cfg.Times.Join, errDeadline)
 	defer cancel()
 	_, err := service.CallBounded(ctx, func() (string, error) {
-		return process.ResolveProgram(h.cfg.Driver[0], h.cfg.Environ)
+		return process.ResolveProgram(h.node.cfg.Driver[0], h.node.cfg.Environ)
 	})
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
-		return service.DriverStartFailure(h.nodeName(0), err)
+		return service.DriverStartFailure(h.node.nodeName(0), err)
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
 	return health.NewFailure(health.DeadlinePassed,
 		"cannot check the driver on %s: the file system of %s has not responded for %s; check whether it hangs there",
-		h.nodeName(0), h.cfg.Driver[0], h.cfg.Times.Join)
+		h.node.nodeName(0), h.node.cfg.Driver[0], h.node.cfg.Times.Join)
 }
 
 // awaitJoin publishes that the head has joined, and waits until every node has, or, with spares, a
 // team is chosen. A node that has joined has read a random value of the head, and the head reads
 // its record: so the file system is shared in both directions.
 func (h *head) awaitJoin(ctx context.Context) error {
-	own := h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateJoined), &record.Joined{
-		JobNonce: h.Dir.Nonce(), PID: os.Getpid(), ProgramVersion: h.cfg.Program,
+	own := h.node.Publish(signal.NodesDir, signal.NodeName(0, h.node.id.Size, record.StateJoined), &record.Joined{
+		JobNonce: h.node.Dir.Nonce(), PID: os.Getpid(), ProgramVersion: h.node.cfg.Program,
 	}, false)
 	if own != nil {
 		return own
 	}
 	// With spares, late nodes are dropped, and the choice of the team also waits for the checks.
-	within := h.cfg.Times.Join
+	within := h.node.cfg.Times.Join
 	if h.membership.HasSpares() {
-		within += h.cfg.CheckTimeout() + 2*h.Timing.SilenceTimeout
+		within += h.node.cfg.CheckTimeout() + 2*h.node.Timing.SilenceTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	// If the log directory is on a local file system, nodes on other machines cannot join. The head
 	// gives up early if none has joined within localJoinTimeout.
-	suspect := h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal
+	suspect := h.node.Dir.FileSystem().Local && h.node.id.Launcher != launcher.LauncherLocal
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
 		isAlone := suspect && time.Since(h.started) > localJoinTimeout && len(l.NodesIn(record.StateJoined)) == 1
-		if isAlone || h.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
+		if isAlone || h.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.node.id.Size)) {
 			cancel()
 			return false
 		}
@@ -243,10 +245,10 @@ func (h *head) awaitJoin(ctx context.Context) error {
 			members, _ := h.membership.Members()
 			return members != nil
 		}
-		return len(l.NodesNotIn(record.StateJoined, h.id.Size)) == 0
+		return len(l.NodesNotIn(record.StateJoined, h.node.id.Size)) == 0
 	})
 	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
-		return h.joinTimeoutFailure(last.NodesNotIn(record.StateJoined, h.id.Size))
+		return h.joinTimeoutFailure(last.NodesNotIn(record.StateJoined, h.node.id.Size))
 	}
 	return err
 }
@@ -254,13 +256,13 @@ func (h *head) awaitJoin(ctx context.Context) error {
 // bringUp runs the phases check, sandbox, head and workers, concurrently if they do not depend on
 // each other.
 func (h *head) bringUp(ctx context.Context) error {
-	if err := h.prepareNode(ctx); err != nil {
+	if err := h.node.prepareNode(ctx); err != nil {
 		return err
 	}
 	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
 	h.running.sandboxStart.Go(func() {
-		if err := h.serveSandbox(h.RunCtx); err != nil {
-			h.CancelRun(err)
+		if err := h.node.serveSandbox(h.node.RunCtx); err != nil {
+			h.node.CancelRun(err)
 		}
 	})
 	parts, own := errgroup.WithContext(ctx)
@@ -296,32 +298,32 @@ func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error
 
 // startHeadService starts the head's service, if the framework has one, and publishes its address.
 func (h *head) startHeadService(ctx context.Context) error {
-	if !h.cfg.Framework.HasServices() {
+	if !h.node.cfg.Framework.HasServices() {
 		return nil
 	}
-	return h.RunPhase(record.PhaseHead, func() error {
-		self, err := h.describeForFramework(h.cfg.Framework, h.launchPlace())
+	return h.node.RunPhase(record.PhaseHead, func() error {
+		self, err := h.node.describeForFramework(h.node.cfg.Framework, h.node.launchPlace())
 		if err != nil {
 			return err
 		}
 		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
-		h.running.cluster = framework.Cluster{Framework: h.cfg.Framework, Head: self}
-		err = h.children.Serve(ctx, service.Program{
+		h.running.cluster = framework.Cluster{Framework: h.node.cfg.Framework, Head: self}
+		err = h.node.children.Serve(ctx, service.Program{
 			Describe: func() (*framework.Service, error) {
 				described, err := h.running.cluster.HeadService()
 				if described != nil {
-					described.Env = h.childEnv(described.Env, h.launchPlace())
+					described.Env = h.node.childEnv(described.Env, h.node.launchPlace())
 				}
 				return described, err
 			},
-			Kind: health.ServiceDied, Within: h.cfg.Times.Start,
-		}, func(f *health.Failure) { h.CancelRun(f) })
+			Kind: health.ServiceDied, Within: h.node.cfg.Times.Start,
+		}, func(f *health.Failure) { h.node.CancelRun(f) })
 		if err != nil {
 			return err
 		}
 		h.progress.serviceUp.Store(true)
-		h.children.CheckOpenAccess(h.running.cluster)
-		return h.Publish(signal.ControlDir, signal.NameHead,
+		h.node.children.CheckOpenAccess(h.running.cluster)
+		return h.node.Publish(signal.ControlDir, signal.NameHead,
 			&record.Head{Address: h.running.cluster.Endpoint.Address,
 				Env: h.running.cluster.Endpoint.Env, Dashboard: h.running.cluster.Endpoint.Dashboard}, false)
 	})
@@ -330,17 +332,17 @@ func (h *head) startHeadService(ctx context.Context) error {
 // bringUpWorkers brings up the head's own worker, and waits until those of all other nodes are up
 // and the framework lists them.
 func (h *head) bringUpWorkers(ctx, life context.Context) error {
-	if !h.cfg.Framework.HasServices() || ctx.Err() != nil {
+	if !h.node.cfg.Framework.HasServices() || ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return h.RunPhase(record.PhaseWorkers, func() error {
+	return h.node.RunPhase(record.PhaseWorkers, func() error {
 		if h.membership.HasSpares() {
 			h.startOwnWorker(life)
-		} else if err := h.serveWorker(ctx, h.running.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
+		} else if err := h.node.serveWorker(ctx, h.running.cluster.Endpoint, h.node.placement.Slot.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitState(ctx, record.StateServiceUp,
-			h.cfg.CheckTimeout()+2*h.cfg.Times.Start+h.Timing.SilenceTimeout); err != nil {
+			h.node.cfg.CheckTimeout()+2*h.node.cfg.Times.Start+h.node.Timing.SilenceTimeout); err != nil {
 			return err
 		}
 		return h.awaitFrameworkMembers(ctx)
@@ -351,23 +353,23 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 // place is always the first.
 func (h *head) startOwnWorker(ctx context.Context) {
 	members, _ := h.membership.Members()
-	if since, taken := h.placement.AssignedSince(); taken && since == members[0].SinceGeneration {
+	if since, taken := h.node.placement.AssignedSince(); taken && since == members[0].SinceGeneration {
 		return
 	}
 	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
-	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error {
-		return h.serveWorker(ctx, h.running.cluster.Endpoint, place)
+	h.node.placement.AssignSlot(ctx, place, func(ctx context.Context) error {
+		return h.node.serveWorker(ctx, h.running.cluster.Endpoint, place)
 	})
 }
 
 // awaitChecks waits until all nodes of the team have passed their checks, and compares their
 // reports.
 func (h *head) awaitChecks(ctx context.Context) error {
-	if !h.cfg.HasNodeChecks() {
+	if !h.node.cfg.HasNodeChecks() {
 		return nil
 	}
 	if err := h.awaitState(ctx, record.StateChecked,
-		h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+		h.node.cfg.Times.Join+h.node.cfg.CheckTimeout()+h.node.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
@@ -378,11 +380,11 @@ func (h *head) awaitChecks(ctx context.Context) error {
 func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	members := make([]framework.Member, 0, h.membership.Count())
 	for _, nodeIndex := range h.membership.MemberNodes() {
-		members = append(members, framework.Member{NodeIndex: nodeIndex, Host: h.id.HostOf(nodeIndex)})
+		members = append(members, framework.Member{NodeIndex: nodeIndex, Host: h.node.id.HostOf(nodeIndex)})
 	}
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
-	return h.running.cluster.AwaitMembers(ctx, members, h.cfg.Times.Start)
+	return h.running.cluster.AwaitMembers(ctx, members, h.node.cfg.Times.Start)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline;
@@ -403,32 +405,32 @@ func (h *head) awaitNodes(ctx context.Context, something string, within time.Dur
 	}
 	return health.NewFailure(health.DeadlinePassed,
 		"the head waited %s for %s %s, which neither happened nor failed",
-		within, h.nodeNames(missing(last)), something)
+		within, h.node.nodeNames(missing(last)), something)
 }
 
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
 	endpoint := h.running.cluster.Endpoint
-	if ofRole := h.serviceInfo.Load(); ofRole != nil {
+	if ofRole := h.node.serviceInfo.Load(); ofRole != nil {
 		endpoint = ofRole.endpoint
 	}
-	h.serviceInfo.Store(&serviceInfo{endpoint: endpoint, hosts: h.teamHosts()})
+	h.node.serviceInfo.Store(&serviceInfo{endpoint: endpoint, hosts: h.teamHosts()})
 	if h.running.roles != nil {
-		h.running.roles.OpenGate(h.RunCtx)
+		h.running.roles.OpenGate(h.node.RunCtx)
 	}
-	toGate := h.Events.SinceStart()
-	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
+	toGate := h.node.Events.SinceStart()
+	if err := h.node.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err
 	}
-	h.ControlWatch.NotifyChange() // the head's own instances
+	h.node.ControlWatch.NotifyChange() // the head's own instances
 	h.progress.timeToGate = toGate
-	h.reportUp()
+	h.node.reportUp()
 	// From now on the file system may be unresponsive, and is polled rarely.
-	h.Links.SetRunning(h.cfg.Times.ToleratesShareOutage())
-	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)
-	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
-	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
+	h.node.Links.SetRunning(h.node.cfg.Times.ToleratesShareOutage())
+	h.nodeWatch.SlowDown(h.node.Timing.MaxPollInterval)
+	h.node.ControlWatch.SlowDown(h.node.Timing.MaxPollInterval)
+	h.node.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
 		zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
 	return nil
 }
@@ -438,18 +440,18 @@ func (h *head) openGate() error {
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
 	if h.running.roles == nil {
-		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
+		h.node.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.node.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
 	if h.running.world != nil {
-		h.Background(func(context.Context) { h.watchRankLinks(ctx) })
+		h.node.Background(func(context.Context) { h.watchRankLinks(ctx) })
 	}
 	why, err := h.running.roles.AwaitPrimaries(ctx)
 	if err == nil {
 		err = h.awaitSpawned(ctx)
 	}
-	driver := h.children.FindChild(service.DriverName)
+	driver := h.node.children.FindChild(service.DriverName)
 	switch {
 	case driver != nil && service.HasEnded(driver): // perhaps when the run ends
 		return h.driverEnd(ctx, driver)
@@ -463,9 +465,9 @@ func (h *head) runDriver(ctx context.Context) error {
 // DriverSpec implements [instances.DriverHost].
 func (h *head) DriverSpec() process.Spec {
 	return process.Spec{
-		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In,
-		Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ,
+		Name: service.DriverName, Argv: h.node.cfg.Driver, Stdin: h.node.cfg.Streams.In,
+		Stdout: h.node.cfg.Streams.Out, Stderr: h.node.cfg.Streams.Err,
+		Env: h.addRemoteEnv(h.node.driverEnv(h.node.childEnv(h.node.cfg.Environ,
 			&membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
 	}
 }
@@ -477,11 +479,11 @@ func (h *head) driverEnd(ctx context.Context, driver process.Handle) error {
 	if exit.ShellStatus() == 0 {
 		h.awaitExitReports(ctx)
 	}
-	h.children.AwaitOutput(driver) // its last step decides about a restart
+	h.node.children.AwaitOutput(driver) // its last step decides about a restart
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
 	if exit.ShellStatus() == 0 {
 		if broken := h.requests.DescribeBroken(ctx); broken != "" {
-			h.Log.Warn("the driver has ended with 0, but " + broken)
+			h.node.Log.Warn("the driver has ended with 0, but " + broken)
 		}
 	}
 	// A driver that has succeeded ends the job with success, whatever else has failed at the same
@@ -499,7 +501,7 @@ func (h *head) driverEnd(ctx context.Context, driver process.Handle) error {
 	if exit.ShellStatus() != 0 && (!h.settlePeerStates(ctx) || !h.drainGPUEvents(ctx)) {
 		return context.Cause(ctx)
 	}
-	why, requested := h.children.EndedBySignal(driver)
+	why, requested := h.node.children.EndedBySignal(driver)
 	return &lifecycle.Outcome{Orderly: true, Requested: requested, Name: health.DriverOutcomeName,
 		Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String() + why}
 }
@@ -512,7 +514,8 @@ const answerTimeout = 200 * time.Millisecond
 func (h *head) awaitExitReports(ctx context.Context) {
 	asked := time.Now()
 	h.progress.endedAt = asked
-	if h.peerLinks != nil && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested() || h.cfg.Roles.AreGiven()) {
+	cfg := &h.node.cfg
+	if h.peerLinks != nil && (cfg.Framework.HasServices() || cfg.Sandbox.IsRequested() || cfg.Roles.AreGiven()) {
 		h.peerLinks.RequestHeartbeats() // they come after the reports
 		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout &&
 			ctxutil.SleepContext(ctx, statePollInterval/5) {
@@ -530,7 +533,7 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	if h.progress.endedAt.IsZero() {
 		h.awaitExitReports(ctx)
 	}
-	own, others := h.exits.Await(ctx, h.progress.endedAt), h.remoteExits.Await(ctx, h.progress.reportedAt)
+	own, others := h.node.exits.Await(ctx, h.progress.endedAt), h.remoteExits.Await(ctx, h.progress.reportedAt)
 	cause := context.Cause(ctx)
 	if kind, _ := lifecycle.FailureKind(cause); cause != nil && (own || others) &&
 		(kind == health.ServiceDied || kind == health.SandboxDied) {
@@ -544,7 +547,7 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
 		h.awaitFreshListing()
-		h.gpuEvents.AwaitListing(h.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
+		h.gpuEvents.AwaitListing(h.node.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
 	}
 	return ctx.Err() == nil
 }

@@ -33,28 +33,28 @@ var errTeamChanged = errors.New("the team was changed by another head")
 // updateTeam publishes a new team if the listing l of Nodes requires one. It ends the run if that
 // fails.
 func (h *head) updateTeam(l signal.Listing) {
-	if !h.membership.HasSpares() || h.RunCtx.Err() != nil {
+	if !h.membership.HasSpares() || h.node.RunCtx.Err() != nil {
 		return
 	}
 	h.dropLateNodes(l)
-	ready, within := l.NodesIn(h.requiredState()), h.cfg.Times.Join/teamWaitDivisor
-	record := h.membership.NextRecord(ready, h.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
+	ready, within := l.NodesIn(h.requiredState()), h.node.cfg.Times.Join/teamWaitDivisor
+	record := h.membership.NextRecord(ready, h.node.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
 	if record == nil {
 		return
 	}
-	if err := h.Publish(signal.ControlDir, signal.SeriesTeam.Name(record.Generation), record, false); err != nil {
-		h.CancelRun(health.AsFailure(err))
+	if err := h.node.Publish(signal.ControlDir, signal.SeriesTeam.Name(record.Generation), record, false); err != nil {
+		h.node.CancelRun(health.AsFailure(err))
 		return
 	}
 	h.membership.ApplyRecord(record)
-	h.Log.Info("selected the team", zap.Int("generation", record.Generation),
-		zap.String("team", h.nodeNames(h.membership.MemberNodes())))
+	h.node.Log.Info("selected the team", zap.Int("generation", record.Generation),
+		zap.String("team", h.node.nodeNames(h.membership.MemberNodes())))
 	h.nodeWatch.NotifyChange() // for tasks that wait for the team
 }
 
 // requiredState returns the state that a node must have reached to become a member of the team.
 func (h *head) requiredState() record.State {
-	if h.cfg.HasNodeChecks() {
+	if h.node.cfg.HasNodeChecks() {
 		return record.StateChecked
 	}
 	return record.StateJoined
@@ -63,18 +63,19 @@ func (h *head) requiredState() record.State {
 // dropLateNodes drops nodes that have not joined in time, or neither passed their checks nor
 // failed. Nodes have shorter deadlines of their own.
 func (h *head) dropLateNodes(l signal.Listing) {
-	if waited := time.Since(h.started); waited > h.cfg.Times.Join {
-		if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, h.id.Size)); len(missing) > 0 {
+	if waited := time.Since(h.started); waited > h.node.cfg.Times.Join {
+		if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, h.node.id.Size)); len(missing) > 0 {
 			h.recordLateNodes(h.joinTimeoutFailure(missing), l.PolledAt)
 		}
 	}
-	within := h.cfg.Times.Join + h.cfg.CheckTimeout() + h.Timing.SilenceTimeout
-	if !h.cfg.HasNodeChecks() || time.Since(h.started) < within {
+	within := h.node.cfg.Times.Join + h.node.cfg.CheckTimeout() + h.node.Timing.SilenceTimeout
+	if !h.node.cfg.HasNodeChecks() || time.Since(h.started) < within {
 		return
 	}
-	if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, h.id.Size)); len(missing) > 0 {
+	if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, h.node.id.Size)); len(missing) > 0 {
 		f := health.NewFailure(health.DeadlinePassed,
-			"the head waited %s for %s to be checked, which neither happened nor failed", within, h.nodeNames(missing))
+			"the head waited %s for %s to be checked, which neither happened nor failed",
+			within, h.node.nodeNames(missing))
 		f.LostNodes = missing
 		h.recordLateNodes(f, l.PolledAt)
 	}
@@ -83,7 +84,7 @@ func (h *head) dropLateNodes(l signal.Listing) {
 // recordLateNodes records f, the failure of nodes that are late according to a listing of the given
 // time.
 func (h *head) recordLateNodes(f *health.Failure, at time.Time) {
-	f.Header, f.Phase = h.recordHeader(), record.PhaseJoin
+	f.Header, f.Phase = h.node.recordHeader(), record.PhaseJoin
 	h.reportFailure(f.Failure, at)
 }
 
@@ -91,7 +92,7 @@ func (h *head) recordLateNodes(f *health.Failure, at time.Time) {
 // closed.
 func (h *head) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	h.Background(func(context.Context) {
+	h.node.Background(func(context.Context) {
 		select {
 		case <-changed:
 			cancel(errTeamChanged)
@@ -172,10 +173,10 @@ func (h *head) droppedNodes() []record.DroppedNode {
 	if !h.membership.HasSpares() {
 		return dropped
 	}
-	for _, nodeIndex := range h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size) {
+	for _, nodeIndex := range h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.node.id.Size) {
 		if !slices.ContainsFunc(dropped, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
 			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex,
-				Host: h.id.HostOf(nodeIndex), Reason: "it did not join"})
+				Host: h.node.id.HostOf(nodeIndex), Reason: "it did not join"})
 		}
 	}
 	return dropped
@@ -184,7 +185,7 @@ func (h *head) droppedNodes() []record.DroppedNode {
 // logDroppedNodes logs, at the end of the run, the nodes without which the job has run, and why.
 func (h *head) logDroppedNodes() {
 	for _, dropped := range h.droppedNodes() {
-		h.Log.Warn("the job ran without " + h.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
+		h.node.Log.Warn("the job ran without " + h.node.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
 	}
 }
 
@@ -192,9 +193,9 @@ func (h *head) logDroppedNodes() {
 // node's index.
 func (h *head) nodeHosts() []string {
 	joined := h.nodeWatch.LastListing().NodesIn(record.StateJoined)
-	hosts := make([]string, h.id.Size)
+	hosts := make([]string, h.node.id.Size)
 	for nodeIndex := range hosts {
-		hosts[nodeIndex] = h.id.HostOf(nodeIndex)
+		hosts[nodeIndex] = h.node.id.HostOf(nodeIndex)
 		if _, there := slices.BinarySearch(joined, nodeIndex); hosts[nodeIndex] == "" && there {
 			hosts[nodeIndex] = h.hostOfJoined(nodeIndex)
 		}
@@ -210,25 +211,25 @@ func (h *head) nodeHosts() []string {
 func (h *head) hostOfJoined(nodeIndex int) string {
 	joined, err := h.readJoined(nodeIndex)
 	if err != nil {
-		h.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
+		h.node.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
 	}
 	return joined.Host
 }
 
 // readJoined reads the record with which a node has joined. It is only for information.
 func (h *head) readJoined(nodeIndex int) (joined record.Joined, err error) {
-	ctx, cancel := context.WithTimeoutCause(h.WorkCtx, h.Timing.MaxPollInterval, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.node.WorkCtx, h.node.Timing.MaxPollInterval, errDeadline)
 	defer cancel()
-	err = h.Dir.ReadRecord(ctx, signal.NodesDir, h.Dir.NodeName(nodeIndex, record.StateJoined), &joined)
+	err = h.node.Dir.ReadRecord(ctx, signal.NodesDir, h.node.Dir.NodeName(nodeIndex, record.StateJoined), &joined)
 	return joined, err
 }
 
 // shouldGiveUp reports whether all missing nodes were lost in earlier attempts, had time to come
 // back, and nothing is known to restart them.
 func (h *head) shouldGiveUp(missing []int) bool {
-	return !h.membership.HasSpares() && len(missing) > 0 && h.cfg.Previous.HasLost(missing) &&
-		time.Since(h.started) > h.cfg.Times.DaemonReturnTimeout() &&
-		!h.id.Launcher.Facts().MayRelaunch
+	return !h.membership.HasSpares() && len(missing) > 0 && h.node.cfg.Previous.HasLost(missing) &&
+		time.Since(h.started) > h.node.cfg.Times.DaemonReturnTimeout() &&
+		!h.node.id.Launcher.Facts().MayRelaunch
 }
 
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,
@@ -237,8 +238,8 @@ func (h *head) nodesNotBackFailure(missing []int) *health.Failure {
 	f := health.NewFailure(health.NotReturned,
 		"cannot continue without %s: lost in attempt %d, and not restarted within %s; give "+
 			"--nnodes=%d:%d to continue with fewer nodes",
-		h.nodeNames(missing), h.id.Attempt, time.Since(h.started).Round(time.Second/10),
-		max(1, h.id.Size-len(missing)), h.id.Size)
+		h.node.nodeNames(missing), h.node.id.Attempt, time.Since(h.started).Round(time.Second/10),
+		max(1, h.node.id.Size-len(missing)), h.node.id.Size)
 	f.LostNodes = missing
 	return f
 }
@@ -246,17 +247,17 @@ func (h *head) nodesNotBackFailure(missing []int) *health.Failure {
 // joinTimeoutFailure returns the failure that nodes have not joined in time, with a hint at the
 // probable reason.
 func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
-	if h.cfg.Previous.HasLost(missing) && !h.membership.HasSpares() {
+	if h.node.cfg.Previous.HasLost(missing) && !h.membership.HasSpares() {
 		return h.nodesNotBackFailure(missing)
 	}
 	remedy := "check that their tasks have started, and that they see the same file system"
-	if h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal {
+	if h.node.Dir.FileSystem().Local && h.node.id.Launcher != launcher.LauncherLocal {
 		remedy = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that "+
-			"all nodes share", h.Dir.FileSystem().Name)
+			"all nodes share", h.node.Dir.FileSystem().Name)
 	}
 	f := health.NewFailure(health.ShareUnusable,
 		"cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
-		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir,
+		len(missing), h.node.id.Size, h.node.nodeNames(missing), h.node.cfg.LogDir,
 		time.Since(h.started).Round(time.Second/10), remedy)
 	f.LostNodes = missing
 	return f
@@ -278,7 +279,7 @@ func newChecker(n *node) *lifecycle.Checker {
 // difference because of which the driver must not start, unless spares can replace the nodes that
 // differ.
 func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
-	if h.cfg.Checks == nil {
+	if h.node.cfg.Checks == nil {
 		return nil
 	}
 	// Consider the members of the team only.
@@ -289,8 +290,8 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 		}
 	}
 	c := nodecheck.Comparison{
-		OwnReport: h.checker.Report, ApplyPolicy: h.cfg.Checks.ApplyPolicy, FormatHosts: h.nodeNames,
-		ReadReport: h.readCheckReport, Trail: h.Events, Log: h.Log,
+		OwnReport: h.node.checker.Report, ApplyPolicy: h.node.cfg.Checks.ApplyPolicy, FormatHosts: h.node.nodeNames,
+		ReadReport: h.readCheckReport, Trail: h.node.Events, Log: h.node.Log,
 	}
 	differ, gpus, err := c.CompareNodes(ctx, kinds)
 	h.progress.hasGPUs.Store(gpus)
@@ -303,7 +304,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 		return differ
 	}
 	// Spares may take the places of the nodes that differ.
-	differ.Header, differ.Phase = h.recordHeader(), record.PhaseCheck
+	differ.Header, differ.Phase = h.node.recordHeader(), record.PhaseCheck
 	h.reportFailure(differ.Failure, time.Now())
 	return nil
 }
@@ -311,7 +312,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 // readCheckReport reads the report of another node's checks. kind is part of the record's name.
 func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (report check.Report, err error) {
 	var rec record.Checked
-	err = h.readRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &rec)
+	err = h.node.readRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.node.id.Size, kind), &rec)
 	if err == nil && len(rec.Report) > 0 {
 		err = json.Unmarshal(rec.Report, &report)
 	}
@@ -322,6 +323,6 @@ func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (
 		return report, cause
 	default:
 		return report, health.NewFailure(health.ShareUnusable,
-			"cannot read the check results of %s: %v", h.nodeName(nodeIndex), err)
+			"cannot read the check results of %s: %v", h.node.nodeName(nodeIndex), err)
 	}
 }

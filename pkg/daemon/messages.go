@@ -40,9 +40,9 @@ func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *ad
 // printHeadMessage prints the head's final message: how the job has ended. left are the names of
 // children that could not be ended.
 func (h *head) printHeadMessage(end *lifecycle.Outcome, result *record.Result, left []string) {
-	a := h.outcomeSummary(end, result)
+	a := h.node.outcomeSummary(end, result)
 	a.LeftProcesses = left
-	h.printFinalMessage(end, a.HeadMessage())
+	h.node.printFinalMessage(end, a.HeadMessage())
 }
 
 // printWorkerMessage prints a worker's final message: why this node ends. If it has written the

@@ -35,21 +35,22 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			h.Log.Info(h.formatWait(lacks, waited))
+			h.node.Log.Info(h.formatWait(lacks, waited))
 		}
 	}
 }
 
 // formatWait describes what the gate waits for.
 func (h *head) formatWait(lacks []membership.UnmetStep, waited time.Duration) string {
-	return membership.FormatWait(lacks, h.membership.Count(), waited, h.cfg.Framework.Name(), h.nodeNames)
+	return membership.FormatWait(lacks, h.membership.Count(), waited, h.node.cfg.Framework.Name(), h.node.nodeNames)
 }
 
 // unmetConditions returns the conditions of the gate that are not met yet according to listing l.
 func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 	asked := membership.Requirements{
-		NeedChecks: h.cfg.HasNodeChecks(), NeedSandboxes: h.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
-		NeedServices: h.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(),
+		NeedChecks:    h.node.cfg.HasNodeChecks(),
+		NeedSandboxes: h.node.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
+		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(),
 		FrameworkPending: h.progress.pollingMembers.Load(),
 	}
 	return asked.UnmetSteps(func(state record.State) []int {
@@ -60,38 +61,38 @@ func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 // hasEnoughSandboxes reports whether enough sandboxes are ready for the gate.
 func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
 	ready := signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed))
-	return h.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(ready), h.membership.Count())
+	return h.node.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(ready), h.membership.Count())
 }
 
 // lacksSandboxes reports whether too few sandboxes are left for the gate without those of some nodes.
 func (h *head) lacksSandboxes(failed []int) bool {
-	return h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(failed), h.membership.Count())
+	return h.node.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(failed), h.membership.Count())
 }
 
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.
 func (h *head) enforceDeadline(ctx context.Context) {
-	if h.cfg.Times.Deadline == 0 {
+	if h.node.cfg.Times.Deadline == 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(h.RunCtx, cancel)()
+	defer context.AfterFunc(h.node.RunCtx, cancel)()
 	defer cancel()
-	began := cmp.Or(h.cfg.FirstStart, h.started)
-	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
-		h.CancelRun(health.NewFailure(health.JobDeadlinePassed,
-			"the --deadline of %s has passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline),
+	began := cmp.Or(h.node.cfg.FirstStart, h.started)
+	if ctxutil.SleepContext(ctx, h.node.cfg.Times.Deadline-time.Since(began)) {
+		h.node.CancelRun(health.NewFailure(health.JobDeadlinePassed,
+			"the --deadline of %s has passed, and %s", textutil.FlagDuration(h.node.cfg.Times.Deadline),
 			h.describeUnfinished()))
 	}
 }
 
 // describeUnfinished describes, as a clause, what the job was still doing at its deadline.
 func (h *head) describeUnfinished() string {
-	now := h.Events.PhaseDurations(time.Now())
+	now := h.node.Events.PhaseDurations(time.Now())
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
 		return "the gate was not open: " +
-			h.formatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.Events.SinceStart())
-	case len(h.cfg.Driver) == 0:
+			h.formatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.node.Events.SinceStart())
+	case len(h.node.cfg.Driver) == 0:
 		return "it was not stopped"
 	default:
 		return fmt.Sprintf("the driver had run for %s of it", textutil.FlagDuration(last.Took.Round(time.Second)))
@@ -102,15 +103,15 @@ func (h *head) describeUnfinished() string {
 // until a stop is requested or a service fails. It returns err, the end of the driver.
 func (h *head) keepForInspection(ctx context.Context, err error) error {
 	end, ended := errors.AsType[*lifecycle.Outcome](err)
-	if h.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {
+	if h.node.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {
 		return err
 	}
-	h.Log.Warn("the driver has ended, and everything else stays up for inspection (--clean=none): "+
+	h.node.Log.Warn("the driver has ended, and everything else stays up for inspection (--clean=none): "+
 		"bringupd stop ends it sooner",
-		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look),
-		zap.String("run", h.Dir.Path()))
-	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded,
-		&record.OrderlyEnd{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
-	ctxutil.SleepContext(ctx, h.cfg.After.Look)
+		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.node.cfg.After.Look),
+		zap.String("run", h.node.Dir.Path()))
+	h.node.LogWriteError(h.node.Publish(signal.ControlDir, signal.NameDriverEnded,
+		&record.OrderlyEnd{Code: end.Code, Reason: end.Reason, InspectTime: h.node.cfg.After.Look}, false))
+	ctxutil.SleepContext(ctx, h.node.cfg.After.Look)
 	return err
 }

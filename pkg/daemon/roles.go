@@ -142,7 +142,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 func (h *head) bringUpRoles(ctx context.Context) error {
 	early := h.running.earlyChoice
 	if early == nil {
-		if err := h.awaitChecks(ctx); err != nil || !h.cfg.Roles.AreGiven() {
+		if err := h.awaitChecks(ctx); err != nil || !h.node.cfg.Roles.AreGiven() {
 			return err // the plan of a world follows before the gate
 		}
 		if err := h.planRoles(ctx); err != nil {
@@ -167,7 +167,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return h.awaitRoles(own)
 	})
 	parts.Go(func() error {
-		if err := h.awaitChecks(own); err != nil || !h.cfg.Roles.AreGiven() {
+		if err := h.awaitChecks(own); err != nil || !h.node.cfg.Roles.AreGiven() {
 			return err
 		}
 		if err := h.awaitState(own, record.StateJoined, h.offersTimeout()); err != nil {
@@ -185,17 +185,17 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 // planRolesEarly plans the roles before any node has joined, if that is possible, and returns the
 // record of the plan.
 func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlRecord {
-	if h.cfg.World.IsRequested() && h.membership.HasSpares() {
+	if h.node.cfg.World.IsRequested() && h.membership.HasSpares() {
 		return nil // the plan follows when the team is known
 	}
-	choice := instances.PlanEarly(h.RunCtx, h.defs, h.cfg.Roles.Spares, instances.EarlyFacts{
-		Identity: h.id, Environ: launcher.EnvironmentOf(h.cfg.Environ), Address: address,
-		FirstPort: h.cfg.Simulation.FirstPort,
+	choice := instances.PlanEarly(h.node.RunCtx, h.node.defs, h.node.cfg.Roles.Spares, instances.EarlyFacts{
+		Identity: h.node.id, Environ: launcher.EnvironmentOf(h.node.cfg.Environ), Address: address,
+		FirstPort: h.node.cfg.Simulation.FirstPort,
 	})
 	if choice == nil || h.addWorldFacts(choice.Record) != nil {
 		return nil // the plan before the gate shows why
 	}
-	h.running.earlyChoice, h.earlyPlan, h.reviewed = choice, choice.Record, choice.Plan
+	h.running.earlyChoice, h.node.earlyPlan, h.node.reviewed = choice, choice.Record, choice.Plan
 	first := *choice.Record // its header is written
 	return []signal.ControlRecord{{Name: signal.SeriesPlan.Name(0), Record: &first}}
 }
@@ -203,14 +203,14 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 // agreeOnPlan waits until all nodes have agreed to the early plan. If some have made offers instead, it
 // publishes a plan with these.
 func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*instances.NodeChoice, error) {
-	if !roles.NeedsAgreement(h.defs) {
+	if !roles.NeedsAgreement(h.node.defs) {
 		return early, nil
 	}
 	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.offersTimeout(), func(l signal.Listing) []int {
 		missing := signal.WithoutNodes(h.membership.MissingNodes(l, record.StateAccepted), l.NodesIn(record.StateOffer))
-		areOnHead := roles.AreOnHead(h.defs)
+		areOnHead := roles.AreOnHead(h.node.defs)
 		return slices.DeleteFunc(missing,
-			func(node int) bool { return node == 0 && h.isAccepted || node > 0 && areOnHead })
+			func(node int) bool { return node == 0 && h.node.isAccepted || node > 0 && areOnHead })
 	}); err != nil {
 		return nil, err
 	}
@@ -218,12 +218,12 @@ func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*i
 	if len(offering) == 0 {
 		return early, nil
 	}
-	offers, err := instances.ReadOffers(ctx, h.Dir, offering, h.id.Size)
+	offers, err := instances.ReadOffers(ctx, h.node.Dir, offering, h.node.id.Size)
 	if err != nil {
 		return nil, err
 	}
 	next := &instances.NodeChoice{Record: early.Record.WithOffers(offers)}
-	if next.Plan, err = instances.MakePlan(h.defs, next.Record); err != nil {
+	if next.Plan, err = instances.MakePlan(h.node.defs, next.Record); err != nil {
 		return nil, err
 	}
 	return next, h.publishPlan(next.Record)
@@ -236,18 +236,19 @@ func (h *head) planRoles(ctx context.Context) error {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
-	offers, err := instances.ReadOffers(ctx, h.Dir, nodes, h.id.Size)
+	offers, err := instances.ReadOffers(ctx, h.node.Dir, nodes, h.node.id.Size)
 	if err != nil {
 		return err
 	}
-	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
-	unlinked := func(nodes []int) map[int]bool { return h.Links.Unlinked(nodes, time.Now()) }
-	choice, err := instances.ChooseNodes(ctx, h.defs, offers, left, unlinked)
+	left := instances.RemainingSpares(h.node.cfg.Roles.Spares, nodes, h.nodeHosts(),
+		launcher.EnvironmentOf(h.node.cfg.Environ))
+	unlinked := func(nodes []int) map[int]bool { return h.node.Links.Unlinked(nodes, time.Now()) }
+	choice, err := instances.ChooseNodes(ctx, h.node.defs, offers, left, unlinked)
 	if err != nil {
 		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
-	choice.Record.Roles = roles.Describe(h.defs)
+	choice.Record.Roles = roles.Describe(h.node.defs)
 	h.running.roles = h.newRoleHead(choice)
 	// From now on a spare takes the place of a node, instead of being chosen in place of it.
 	if !h.membership.FreezeMembers(changed, h.running.roles.LoseNodes) {
@@ -262,26 +263,26 @@ func (h *head) planRoles(ctx context.Context) error {
 
 // offersTimeout is how long the head waits for the nodes to agree to a plan, or to make offers.
 func (h *head) offersTimeout() time.Duration {
-	return h.cfg.Times.Join + h.cfg.CheckTimeout() + h.Timing.SilenceTimeout
+	return h.node.cfg.Times.Join + h.node.cfg.CheckTimeout() + h.node.Timing.SilenceTimeout
 }
 
 // publishPlan publishes a plan of the roles.
 func (h *head) publishPlan(rec *roles.PlanRecord) error {
 	published := *rec // Publish writes its header, while a loss may already change the plan
-	return h.Publish(signal.ControlDir, signal.SeriesPlan.Name(rec.Number), &published, false)
+	return h.node.Publish(signal.ControlDir, signal.SeriesPlan.Name(rec.Number), &published, false)
 }
 
 // newRoleHead returns the head's part of the roles. Nothing runs yet.
 func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
 	return instances.NewHead(instances.HeadConfig{
-		Hang: instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon"),
+		Hang: instances.HangConfig{Steps: h.node.steps, LogName: h.node.children.LogName("daemon"),
 			Diagnose: world.DiagnoseHang},
-		Publisher: h.Publisher, NodeChoice: choice, Defs: h.defs, Size: h.id.Size,
-		Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links,
-		HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
+		Publisher: h.node.Publisher, NodeChoice: choice, Defs: h.node.defs, Size: h.node.id.Size,
+		Steps: h.node.id.Steps, SilentDelay: h.node.cfg.Times.Peer, Links: h.node.Links,
+		HasStandIns: h.node.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
 		// Before the gate, the driver waits for what is no role.
 		IsBusy: func() bool {
-			return h.requests.IsBusy() || h.serviceInfo.Load() == nil && !h.cfg.Roles.AreGiven()
+			return h.requests.IsBusy() || h.node.serviceInfo.Load() == nil && !h.node.cfg.Roles.AreGiven()
 		},
 		Failed: func(cause record.Failure, at time.Time) {
 			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
@@ -292,23 +293,23 @@ func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
 // beginRoles starts the roles by the plan that holds.
 func (h *head) beginRoles(choice *instances.NodeChoice) error {
 	if idle := choice.IdleNodes(); len(idle) > 0 {
-		h.Log.Warn("no role uses " + h.nodeNames(idle))
+		h.node.Log.Warn("no role uses " + h.node.nodeNames(idle))
 	}
 	h.setRendezvousLink()
-	if rec := instances.PlaceFlagRanks(choice.Plan, h.cfg.World.MaxPerNode); rec != nil {
+	if rec := instances.PlaceFlagRanks(choice.Plan, h.node.cfg.World.MaxPerNode); rec != nil {
 		h.openFlagWorld(rec)
 	}
-	h.Background(h.running.roles.Follow)
-	return h.startRoles(choice.Record, h)
+	h.node.Background(h.running.roles.Follow)
+	return h.node.startRoles(choice.Record, h)
 }
 
 // awaitRoles waits until the roles have what the gate requires.
 func (h *head) awaitRoles(ctx context.Context) error {
-	if !h.cfg.Roles.AreGiven() { // the driver starts at the gate
+	if !h.node.cfg.Roles.AreGiven() { // the driver starts at the gate
 		return nil
 	}
-	return h.RunPhase(record.PhaseWorkers, func() error {
-		if err := h.running.roles.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
+	return h.node.RunPhase(record.PhaseWorkers, func() error {
+		if err := h.running.roles.AwaitSteps(ctx, h.node.cfg.Times.Join); err != nil {
 			return err
 		}
 		return h.running.roles.AwaitGate(ctx)
@@ -343,21 +344,21 @@ func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (e
 
 // runLocalRoles waits for the plan of the roles and starts those of this node.
 func (w *worker) runLocalRoles(ctx context.Context) error {
-	if len(w.defs) == 0 || w.hasNoRoles {
+	if len(w.node.defs) == 0 || w.node.hasNoRoles {
 		return nil
 	}
 	w.setRendezvousLink()
-	if w.cfg.Roles.AreGiven() { // the head takes a silent daemon for lost, and a spare may start its instances
-		w.children.EndIfSilent(w.cfg.Times.Peer, func() {
-			w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
-				"ended its processes", w.cfg.Times.Peer)))
+	if w.node.cfg.Roles.AreGiven() { // the head takes a silent daemon for lost, and a spare may start its instances
+		w.node.children.EndIfSilent(w.node.cfg.Times.Peer, func() {
+			w.node.CancelRun(w.node.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
+				"ended its processes", w.node.cfg.Times.Peer)))
 		})
 	}
-	rec, err := instances.AwaitPlan(ctx, w.Publisher, w.earlyPlan, w.defs)
+	rec, err := instances.AwaitPlan(ctx, w.node.Publisher, w.node.earlyPlan, w.node.defs)
 	if err != nil {
 		return err
 	}
-	return w.startRoles(rec, nil)
+	return w.node.startRoles(rec, nil)
 }
 
 // The node gives the processes of roles what they get from it: it implements [instances.Host].

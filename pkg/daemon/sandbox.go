@@ -56,11 +56,11 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 
 // awaitSandboxes waits until the number of sandboxes that the gate requires are ready.
 func (h *head) awaitSandboxes(ctx context.Context) error {
-	if !h.cfg.Sandbox.IsRequested() {
+	if !h.node.cfg.Sandbox.IsRequested() {
 		return nil
 	}
 	// A node needs time to report that it is late.
-	within := h.cfg.CheckTimeout() + h.cfg.Times.Start + h.Timing.SilenceTimeout
+	within := h.node.cfg.CheckTimeout() + h.node.cfg.Times.Start + h.node.Timing.SilenceTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	began := time.Now()
@@ -76,8 +76,8 @@ func (h *head) sandboxTimeoutFailure(l signal.Listing, waited time.Duration) *he
 	late := h.membership.MissingNodes(l, record.StateSandboxReady)
 	f := health.NewFailure(health.DeadlinePassed,
 		"the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--start-timeout=%s)",
-		h.cfg.Sandbox.Require, textutil.RoundedDuration(waited, time.Minute), h.nodeNames(late),
-		textutil.FlagDuration(h.cfg.Times.Start))
+		h.node.cfg.Sandbox.Require, textutil.RoundedDuration(waited, time.Minute), h.node.nodeNames(late),
+		textutil.FlagDuration(h.node.cfg.Times.Start))
 	f.Phase = record.PhaseSandbox
 	return f
 }

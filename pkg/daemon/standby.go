@@ -21,37 +21,37 @@ import (
 // node without a place stays until the end of the run. The error is the published
 // *lifecycle.Outcome, or the failure of this node.
 func (w *worker) followTeam(ctx context.Context) error {
-	w.Events.EnterPhase(record.PhaseStandby)
-	w.ControlWatch.SpeedUp()
+	w.node.Events.EnterPhase(record.PhaseStandby)
+	w.node.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
-		last, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		last, err := w.node.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 			return l.Newest(signal.SeriesTeam) > seen || l.HasName(signal.NameGateOpen) &&
-				!w.placement.SawOpenGate.Load() && seen >= 0
+				!w.node.placement.SawOpenGate.Load() && seen >= 0
 		})
 		if err != nil {
-			return context.Cause(w.RunCtx)
+			return context.Cause(w.node.RunCtx)
 		}
 		generation := last.Newest(signal.SeriesTeam)
 		if generation <= seen { // the gate is open, and the team does not change any more
-			w.placement.SawOpenGate.Store(true)
+			w.node.placement.SawOpenGate.Store(true)
 			w.slowPolling()
-			if w.placement.Slot.Load() != nil {
-				w.Events.EnterPhase(record.PhaseDriver)
-				w.reportUp()
-				w.Background(func(context.Context) {
-					if err := w.runLocalRoles(w.RunCtx); err != nil {
-						w.CancelRun(err)
+			if w.node.placement.Slot.Load() != nil {
+				w.node.Events.EnterPhase(record.PhaseDriver)
+				w.node.reportUp()
+				w.node.Background(func(context.Context) {
+					if err := w.runLocalRoles(w.node.RunCtx); err != nil {
+						w.node.CancelRun(err)
 					}
 				})
 			} else {
-				w.reportUp()
+				w.node.reportUp()
 			}
 			continue
 		}
 		var rec record.Team
-		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesTeam.Name(generation), &rec)
+		err = w.node.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesTeam.Name(generation), &rec)
 		if ctx.Err() != nil {
-			return context.Cause(w.RunCtx)
+			return context.Cause(w.node.RunCtx)
 		}
 		if err != nil {
 			return health.AsFailure(err)
@@ -63,71 +63,73 @@ func (w *worker) followTeam(ctx context.Context) error {
 
 // applyTeam applies the team in record to this node: it starts, moves or ends the node's service.
 func (w *worker) applyTeam(ctx context.Context, rec *record.Team) {
-	place := rec.PlaceOf(w.id.NodeIndex)
-	since, taken := w.placement.AssignedSince()
+	place := rec.PlaceOf(w.node.id.NodeIndex)
+	since, taken := w.node.placement.AssignedSince()
 	switch {
 	case place < 0 && !taken:
-		w.Log.Info("this node stands by", zap.Int("generation", rec.Generation))
+		w.node.Log.Info("this node stands by", zap.Int("generation", rec.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + rec.DropReason(w.id.NodeIndex))
+		w.node.Log.Warn("this node is dropped from the team, and stands by until the end: " +
+			rec.DropReason(w.node.id.NodeIndex))
 		w.stopAfterDrop()
-	case w.placement.Excluded.Load(): // a node that was dropped does not come back
+	case w.node.placement.Excluded.Load(): // a node that was dropped does not come back
 	case !taken || since != rec.Members[place].SinceGeneration:
 		if !taken {
-			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(rec.Members)))
-			w.Background(func(context.Context) {
-				if err := w.serveSandbox(ctx); err != nil && !w.placement.Excluded.Load() {
-					w.CancelRun(err)
+			w.node.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(rec.Members)))
+			w.node.Background(func(context.Context) {
+				if err := w.node.serveSandbox(ctx); err != nil && !w.node.placement.Excluded.Load() {
+					w.node.CancelRun(err)
 				}
 			})
 		}
 		next := &membership.Slot{TeamIndex: place, Size: len(rec.Members),
 			Generation: rec.Members[place].SinceGeneration}
-		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
+		w.node.placement.AssignSlot(ctx, next,
+			func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
 
 // serveWorkerInPlace brings up this node's worker service in place, once the head's service is up.
 func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot) error {
-	if !w.cfg.Framework.HasServices() {
+	if !w.node.cfg.Framework.HasServices() {
 		return nil
 	}
 	// Start the worker's process in advance, unless the place may change. An error is reported when the
 	// head is up.
-	if !w.cfg.HasSpares() {
-		ahead, _ := w.workerService(framework.Endpoint{}, place)
-		w.children.Prestart(ctx, ahead)
+	if !w.node.cfg.HasSpares() {
+		ahead, _ := w.node.workerService(framework.Endpoint{}, place)
+		w.node.children.Prestart(ctx, ahead)
 	}
 	endpoint, err := w.awaitHeadService(ctx)
 	if err != nil {
 		return err
 	}
-	return w.RunPhase(record.PhaseWorkers, func() error { return w.serveWorker(ctx, endpoint, place) })
+	return w.node.RunPhase(record.PhaseWorkers, func() error { return w.node.serveWorker(ctx, endpoint, place) })
 }
 
 // stopAfterDrop ends all children of this node, because the job continues without it. The daemon
 // stays.
 func (w *worker) stopAfterDrop() {
-	w.placement.Excluded.Store(true)
-	w.placement.ReleaseSlot()
-	w.stopRoles(&lifecycle.Outcome{})
-	w.children.StopSelected(config.AbortGracePeriod, allChildren)
+	w.node.placement.Excluded.Store(true)
+	w.node.placement.ReleaseSlot()
+	w.node.stopRoles(&lifecycle.Outcome{})
+	w.node.children.StopSelected(config.AbortGracePeriod, allChildren)
 }
 
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides.
 func (w *worker) isDispensable(f *health.Failure) bool {
 	// The roles may have their nodes, and do without this one.
-	if w.cfg.Roles.AreGiven() && w.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 {
-		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
+	if w.node.cfg.Roles.AreGiven() && w.node.ControlWatch.LastListing().Newest(signal.SeriesPlan) >= 0 {
+		return f.Kind == health.CutOff && w.node.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
 	}
-	if !w.cfg.HasSpares() {
+	if !w.node.cfg.HasSpares() {
 		return false
 	}
-	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().Newest(signal.SeriesTeam) >= 0 {
+	if w.node.placement.Slot.Load() == nil && w.node.ControlWatch.LastListing().Newest(signal.SeriesTeam) >= 0 {
 		return true // a spare, whose failure never matters
 	}
-	if w.placement.SawOpenGate.Load() || w.ControlWatch.LastListing().HasName(signal.NameGateOpen) {
+	if w.node.placement.SawOpenGate.Load() || w.node.ControlWatch.LastListing().HasName(signal.NameGateOpen) {
 		return false
 	}
 	return !slices.Contains(f.LostNodes, 0) && !membership.IsNotNodeFault(f.Kind)
@@ -138,21 +140,22 @@ func (w *worker) isDispensable(f *health.Failure) bool {
 // other nodes report the result.
 func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 	w.stopAfterDrop()
-	w.copyServiceLogs(&lifecycle.Outcome{Cause: &f.Failure})
-	ctx, cancel := context.WithCancelCause(w.HeadWaitCtx)
+	w.node.copyServiceLogs(&lifecycle.Outcome{Cause: &f.Failure})
+	ctx, cancel := context.WithCancelCause(w.node.HeadWaitCtx)
 	defer cancel(nil)
-	defer context.AfterFunc(w.EndKnownCtx, func() { cancel(context.Cause(w.EndKnownCtx)) })()
-	ctx, stop := w.WithResponsiveShare(ctx, w.cfg.Times.Join)
+	defer context.AfterFunc(w.node.EndKnownCtx, func() { cancel(context.Cause(w.node.EndKnownCtx)) })()
+	ctx, stop := w.node.WithResponsiveShare(ctx, w.node.cfg.Times.Join)
 	defer stop()
 	if health.IsRequestedEnd(f.Kind) || slices.Contains(f.LostNodes, 0) {
 		var enough context.CancelFunc
-		ctx, enough = context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout+w.cfg.Times.DriverGrace, errDeadline)
+		within := w.node.Timing.SilenceTimeout + w.node.cfg.Times.DriverGrace
+		ctx, enough = context.WithTimeoutCause(ctx, within, errDeadline)
 		defer enough()
 	}
-	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.Message)
+	w.node.Log.Warn("this node stands aside, and the job may go on without it: " + f.Message)
 	w.slowPolling()
 	<-ctx.Done()
-	if end, ok := errors.AsType[*lifecycle.Outcome](context.Cause(w.EndKnownCtx)); ok {
+	if end, ok := errors.AsType[*lifecycle.Outcome](context.Cause(w.node.EndKnownCtx)); ok {
 		return end
 	}
 	return &lifecycle.Outcome{Orderly: true, Name: "dropped", Reason: f.Message}
@@ -161,22 +164,23 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 // awaitHeadService waits until the head's service is up, and returns its endpoint.
 func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
-	err := w.RunPhase(record.PhaseHead, func() error {
-		within := w.cfg.CheckTimeout() + w.cfg.Times.Start + w.Timing.SilenceTimeout
+	err := w.node.RunPhase(record.PhaseHead, func() error {
+		within := w.node.cfg.CheckTimeout() + w.node.cfg.Times.Start + w.node.Timing.SilenceTimeout
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
-		w.ControlWatch.NotifyChange() // poll at once, because it may be up already
-		_, err := w.ControlWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHead) })
+		w.node.ControlWatch.NotifyChange() // poll at once, because it may be up already
+		_, err := w.node.ControlWatch.WaitListing(ctx,
+			func(l signal.Listing) bool { return l.HasName(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
 			return health.NewFailure(health.DeadlinePassed,
 				"%s waited %s for the service of the head, %s, which neither came up nor failed",
-				w.nodeName(w.id.NodeIndex), within, w.nodeName(0))
+				w.node.nodeName(w.node.id.NodeIndex), within, w.node.nodeName(0))
 		}
 		if err != nil {
 			return err
 		}
 		var rec record.Head
-		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &rec)
+		err = w.node.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &rec)
 		if errors.Is(err, errDeadline) {
 			return health.NewFailure(health.ShareUnusable, "%v", err)
 		}
@@ -184,7 +188,7 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 			return err
 		}
 		endpoint = framework.Endpoint{Address: rec.Address, Env: rec.Env}
-		w.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
+		w.node.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
 		return nil
 	})
 	return endpoint, err

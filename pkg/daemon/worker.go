@@ -26,23 +26,23 @@ const localJoinTimeout = 10 * time.Second
 
 // runWorker runs a worker's daemon to its end.
 func (w *worker) runWorker() lifecycle.Exit {
-	if w.cfg.Roles.Step == "" {
-		w.checker.StartEarly()
+	if w.node.cfg.Roles.Step == "" {
+		w.node.checker.StartEarly()
 	}
-	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun() })
-	if _, second := errors.AsType[*lifecycle.DuplicateDaemonError](err); second || w.Dir == nil {
-		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
+	err := w.node.RunPhase(record.PhaseJoin, func() error { return w.joinRun() })
+	if _, second := errors.AsType[*lifecycle.DuplicateDaemonError](err); second || w.node.Dir == nil {
+		return lifecycle.Exit{Code: w.node.exitUnjoined(err), Duplicate: second}
 	}
-	w.Background(w.followControl)
-	w.Background(w.commands.HandleOrders)
-	w.Background(w.followSteps(nil))
-	w.Background(w.HeartbeatTask(signal.NodesDir))
+	w.node.Background(w.followControl)
+	w.node.Background(w.node.commands.HandleOrders)
+	w.node.Background(w.node.followSteps(nil))
+	w.node.Background(w.node.HeartbeatTask(signal.NodesDir))
 	if err == nil {
-		err = w.runPhases(w.RunCtx)
+		err = w.runPhases(w.node.RunCtx)
 	}
-	if _, ok := errors.AsType[*lifecycle.DuplicateDaemonError](context.Cause(w.RunCtx)); ok {
-		w.stopChildren(&lifecycle.Outcome{})
-		return lifecycle.Exit{Code: w.exitUnjoined(context.Cause(w.RunCtx)), Duplicate: true}
+	if _, ok := errors.AsType[*lifecycle.DuplicateDaemonError](context.Cause(w.node.RunCtx)); ok {
+		w.node.stopChildren(&lifecycle.Outcome{})
+		return lifecycle.Exit{Code: w.node.exitUnjoined(context.Cause(w.node.RunCtx)), Duplicate: true}
 	}
 	end := w.negotiateOutcome(err)
 	code := w.leaveRun(end)
@@ -60,36 +60,38 @@ func (w *worker) joinRun() error {
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Events.LogSeen(signal.NameJob)
+	w.node.Events.LogSeen(signal.NameJob)
 	w.headHost = job.Host
 	w.prepareLink(job)
-	w.startRunTasks(dir, launcher.DaemonLogKind(w.cfg.Roles.Step), signal.WorkerPace(w.id.Size))
-	if w.Links != nil {
-		w.ControlWatch.Relax() // the peer link, which is up soon, notifies each change
+	w.node.startRunTasks(dir, launcher.DaemonLogKind(w.node.cfg.Roles.Step), signal.WorkerPace(w.node.id.Size))
+	if w.node.Links != nil {
+		w.node.ControlWatch.Relax() // the peer link, which is up soon, notifies each change
 	}
-	if job.Size != w.id.Size {
+	if job.Size != w.node.id.Size {
 		return health.NewFailure(health.Launch,
 			"cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
-			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
+			w.node.nodeName(w.node.id.NodeIndex), w.node.id.Size, job.Size)
 	}
-	if job.ConfigDigest != w.cfg.Digest() {
+	if job.ConfigDigest != w.node.cfg.Digest() {
 		remedy := "give all nodes the same flags, environment variables and configuration file"
-		if job.ProgramVersion != w.cfg.Program {
-			remedy += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program,
+		if job.ProgramVersion != w.node.cfg.Program {
+			remedy += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.node.cfg.Program,
 				job.ProgramVersion)
 		}
 		return health.NewFailure(health.Usage,
-			"cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), remedy)
+			"cannot take part as %s: its configuration differs from the head's; %s",
+			w.node.nodeName(w.node.id.NodeIndex), remedy)
 	}
 	reading := make(chan error, 1)
-	w.Background(func(context.Context) { reading <- w.readEarlyPlan(job) })
+	w.node.Background(func(context.Context) { reading <- w.readEarlyPlan(job) })
 	// Publish that this node has joined, unless another daemon has done so under this index.
-	address, err := w.selectedAddress()
+	address, err := w.node.selectedAddress()
 	if err != nil {
 		return err
 	}
-	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateJoined), &record.Joined{
-		JobNonce: job.Nonce, Address: address.Address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
+	name := signal.NodeName(w.node.id.NodeIndex, w.node.id.Size, record.StateJoined)
+	err = w.node.ClaimRecord(signal.NodesDir, name, &record.Joined{
+		JobNonce: job.Nonce, Address: address.Address, PID: os.Getpid(), ProgramVersion: w.node.cfg.Program,
 		TimeToAnswer: time.Since(seen),
 	})
 	if errors.Is(err, signal.ErrAlreadyPublished) {
@@ -105,9 +107,9 @@ func (w *worker) joinRun() error {
 // readEarlyPlan reads the plan of the roles with which the run has begun, if it has one that concerns this
 // node.
 func (w *worker) readEarlyPlan(job record.Job) (err error) {
-	w.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.defs)
-	if job.HasEarlyPlan && !w.hasNoRoles {
-		w.earlyPlan, err = instances.ReadPlan(w.RunCtx, w.Dir, 0)
+	w.node.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.node.defs)
+	if job.HasEarlyPlan && !w.node.hasNoRoles {
+		w.node.earlyPlan, err = instances.ReadPlan(w.node.RunCtx, w.node.Dir, 0)
 	}
 	return err
 }
@@ -115,15 +117,15 @@ func (w *worker) readEarlyPlan(job record.Job) (err error) {
 // findRunDirectory waits for the run directory and reads the job record; only for localJoinTimeout
 // if the nodes cannot share the log directory.
 func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, err error) {
-	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.RunCtx, w.node.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewFinder(w.cfg.RunLocation())
+	finder := signal.NewFinder(w.node.cfg.RunLocation())
 	short, cancelShort := context.WithTimeoutCause(ctx, localJoinTimeout, errDeadline)
 	defer cancelShort()
 	begin := time.Now()
 	dir, job, err = finder.AwaitRun(short)
 	if errors.Is(err, errDeadline) && ctx.Err() == nil &&
-		(w.id.Launcher == launcher.LauncherLocal || !finder.FileSystem(ctx).Local) {
+		(w.node.id.Launcher == launcher.LauncherLocal || !finder.FileSystem(ctx).Local) {
 		dir, job, err = finder.AwaitRun(ctx)
 	}
 	if errors.Is(err, errDeadline) {
@@ -135,16 +137,16 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, err error)
 // runDirNotFoundFailure returns the failure that the run directory has not appeared, with a hint.
 // last is the error of the wait.
 func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
-	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	remedy := "check that the head's task has started, and that this is the same file system as on the head"
-	if kind.Local && w.id.Launcher != launcher.LauncherLocal {
+	if kind.Local && w.node.id.Launcher != launcher.LauncherLocal {
 		remedy = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir "+
 			"that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",
-		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10),
+		w.node.nodeName(w.node.id.NodeIndex), w.node.id.RunName(), w.node.cfg.LogDir, waited.Round(time.Second/10),
 		remedy+health.DeadlineDetail(last))
 }
 
@@ -153,47 +155,47 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
 	}
-	if err := w.prepareNode(ctx); err != nil {
+	if err := w.node.prepareNode(ctx); err != nil {
 		return err
 	}
-	if w.cfg.AssignsPlaces() {
+	if w.node.cfg.AssignsPlaces() {
 		return w.followTeam(ctx)
 	}
 	parts, ctx := errgroup.WithContext(ctx)
-	parts.Go(func() error { return w.serveSandbox(ctx) })
-	if w.cfg.Roles.AreGiven() {
+	parts.Go(func() error { return w.node.serveSandbox(ctx) })
+	if w.node.cfg.Roles.AreGiven() {
 		parts.Go(func() error { return w.runLocalRoles(ctx) })
 	}
-	parts.Go(func() error { return w.serveWorkerInPlace(ctx, w.placement.Slot.Load()) })
+	parts.Go(func() error { return w.serveWorkerInPlace(ctx, w.node.placement.Slot.Load()) })
 	if err := parts.Wait(); err != nil {
 		return err
 	}
 	// Start the ranks of this node at the gate, if any, and wait for the end of the run.
-	w.Events.EnterPhase(record.PhaseDriver)
-	w.reportUp()
-	if !w.cfg.Roles.AreGiven() {
-		if err := w.runLocalRoles(w.RunCtx); err != nil {
+	w.node.Events.EnterPhase(record.PhaseDriver)
+	w.node.reportUp()
+	if !w.node.cfg.Roles.AreGiven() {
+		if err := w.runLocalRoles(w.node.RunCtx); err != nil {
 			return err
 		}
 	}
-	if w.cfg.World.IsRequested() { // without a peer link, polls show the open gate
-		_, _ = w.ControlWatch.FollowListings(w.RunCtx,
+	if w.node.cfg.World.IsRequested() { // without a peer link, polls show the open gate
+		_, _ = w.node.ControlWatch.FollowListings(w.node.RunCtx,
 			func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
 	}
 	w.slowPolling()
-	<-w.RunCtx.Done()
-	return context.Cause(w.RunCtx)
+	<-w.node.RunCtx.Done()
+	return context.Cause(w.node.RunCtx)
 }
 
 // awaitRequiredLink waits until the peer link is up, if the configuration requires one.
 func (w *worker) awaitRequiredLink(ctx context.Context) error {
-	if w.cfg.Lifeline != config.LinkOn {
+	if w.node.cfg.Lifeline != config.LinkOn {
 		return nil
 	}
 	const what, remedy = "cannot keep the peer link", ", or give --lifeline=auto"
 	if w.link == nil {
 		return health.NewFailure(health.Launch, "%s: the head, %s, offers none; %s%s",
-			what, w.nodeName(0), openPortsAdvice, remedy)
+			what, w.node.nodeName(0), openPortsAdvice, remedy)
 	}
 	return w.awaitFirstConnection(ctx, what, remedy)
 }
@@ -204,7 +206,7 @@ const openPortsAdvice = "allow connections between the nodes' ports"
 // awaitFirstConnection waits for the first connection, at most for the peer timeout from the first
 // attempt. Its failure begins with what needs the link, and ends with a remedy.
 func (w *worker) awaitFirstConnection(ctx context.Context, what, remedy string) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.cfg.Times.Peer), errDeadline)
+	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.node.cfg.Times.Peer), errDeadline)
 	defer cancel()
 	if ctxutil.AwaitDone(ctx, w.link.connected) {
 		return nil
@@ -213,5 +215,5 @@ func (w *worker) awaitFirstConnection(ctx context.Context, what, remedy string) 
 		return cause
 	}
 	return health.NewFailure(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
-		what, w.nodeName(w.id.NodeIndex), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, remedy)
+		what, w.node.nodeName(w.node.id.NodeIndex), w.link.addresses, w.node.cfg.Times.Peer, openPortsAdvice, remedy)
 }

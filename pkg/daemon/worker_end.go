@@ -26,45 +26,45 @@ type headLinkHandler struct{ *worker }
 
 // HeadConnected records that the link is up. The head's first heartbeat follows at once.
 func (p *headLinkHandler) HeadConnected() {
-	p.Links.SetConnected(0, time.Now())
+	p.node.Links.SetConnected(0, time.Now())
 	p.link.isNew.Store(true)
-	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
+	p.node.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
-	p.Reports.SendUnwritten()
+	p.node.Reports.SendUnwritten()
 }
 
 // HeadHeartbeat records a heartbeat of the head. At a notification, and after the first one of a
 // connection, the node polls Control. The polls of many nodes are spread over time at random.
 func (p *headLinkHandler) HeadHeartbeat(poll bool) {
-	p.Links.RecordHeartbeat(0, false, time.Now())
-	within := time.Duration(p.id.Size) * pollCost
-	if p.id.Size <= maxSimultaneousPolls {
+	p.node.Links.RecordHeartbeat(0, false, time.Now())
+	within := time.Duration(p.node.id.Size) * pollCost
+	if p.node.id.Size <= maxSimultaneousPolls {
 		within = 0
 	}
 	switch first := p.link.isNew.Swap(false); {
 	case poll:
-		p.ControlWatch.NotifyChangeWithin(within)
+		p.node.ControlWatch.NotifyChangeWithin(within)
 	case first:
-		p.ControlWatch.PollOnceWithin(within)
+		p.node.ControlWatch.PollOnceWithin(within)
 	}
 }
 
 // HeadGone handles the end of the peer link to the head. The head may have published the end of the
 // run, so the node polls for that.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
-	p.Links.SetDisconnected(0, how)
-	s := headwatch.Situation{Event: headwatch.LinkEnded, EndKnown: p.EndKnownCtx.Err() != nil,
+	p.node.Links.SetDisconnected(0, how)
+	s := headwatch.Situation{Event: headwatch.LinkEnded, EndKnown: p.node.EndKnownCtx.Err() != nil,
 		Link: health.PeerState{Known: true, CloseReason: how}}
 	if headwatch.Next(s) == headwatch.StopWaiting {
-		p.CancelHeadWait(errHeadLeft)
+		p.node.CancelHeadWait(errHeadLeft)
 		return
 	}
-	p.Events.WriteEvent(eventlog.LinkChanged,
+	p.node.Events.WriteEvent(eventlog.LinkChanged,
 		eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
-	p.ControlWatch.SpeedUp()
-	p.ControlWatch.NotifyChange()
+	p.node.ControlWatch.SpeedUp()
+	p.node.ControlWatch.NotifyChange()
 	f := p.headLoss(0).Failure()
-	p.Background(func(ctx context.Context) { p.confirmHeadLoss(ctx, s.Link, f) })
+	p.node.Background(func(ctx context.Context) { p.confirmHeadLoss(ctx, s.Link, f) })
 }
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
@@ -73,17 +73,17 @@ var errHeadLeft = errors.New("the head has ended normally")
 // DuplicateDaemon handles the head's refusal of this daemon because another one of its node is
 // connected.
 func (p *headLinkHandler) DuplicateDaemon(reason string) {
-	p.CancelRun(p.newDuplicateError(reason))
+	p.node.CancelRun(p.newDuplicateError(reason))
 }
 
 // followControl evaluates each listing of Control. It ends this node's part in the run when the
 // end is published, and when the head's heartbeats stop; after a published end it then stops
 // waiting for the head.
 func (w *worker) followControl(ctx context.Context) {
-	liveness := health.NewDetector(w.Timing, w.Links)
+	liveness := health.NewDetector(w.node.Timing, w.node.Links)
 	ends := false
-	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		w.Events.LogControl(l, w.id.Size)
+	_, _ = w.node.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		w.node.Events.LogControl(l, w.node.id.Size)
 		silent := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
 		ends = ends || w.checkPublishedEnd(ctx, l, silent)
 		if silent {
@@ -97,7 +97,7 @@ func (w *worker) followControl(ctx context.Context) {
 // checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
 // silent states that the head has given no sign of life for the silence timeout.
 func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent bool) bool {
-	s := headwatch.Situation{Event: headwatch.Listed, Link: w.Links.Peer(0, time.Now()),
+	s := headwatch.Situation{Event: headwatch.Listed, Link: w.node.Links.Peer(0, time.Now()),
 		HeadLost: silent || w.deciding.Load(),
 		Orderly:  l.HasName(signal.NameOrderlyEnd), Aborts: l.NodesWithAbort()}
 	decided := headwatch.Next(s)
@@ -108,7 +108,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 		return false
 	}
 	var rec record.Abort
-	err := w.readRecord(ctx, signal.ControlDir, signal.AbortName(s.Aborts[0], w.id.Size), &rec)
+	err := w.node.readRecord(ctx, signal.ControlDir, signal.AbortName(s.Aborts[0], w.node.id.Size), &rec)
 	if signal.IsStalled(err) {
 		return false // the next call reads it, when this node's mount answers
 	}
@@ -121,7 +121,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 	}
 	end := lifecycle.OutcomeOfAbort(rec)
 	end.ByHead = decided == headwatch.TakeHeadAbort
-	w.finishWith(end)
+	w.node.finishWith(end)
 	return true
 }
 
@@ -129,9 +129,9 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 // code is 0, but the driver's if the launcher relaunches each failed task.
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
-	if w.id.Launcher.Facts().RelaunchesEachDaemon {
+	if w.node.id.Launcher.Facts().RelaunchesEachDaemon {
 		var rec record.OrderlyEnd
-		switch err := w.readRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
+		switch err := w.node.readRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
 		case signal.IsStalled(err):
 			return false
 		case err != nil:
@@ -141,7 +141,7 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 		}
 		end.Code = rec.Code
 	}
-	w.finishWith(end)
+	w.node.finishWith(end)
 	return true
 }
 
@@ -152,32 +152,32 @@ func (w *worker) endByHeadLoss(ctx context.Context, s headwatch.Situation, f *he
 	case headwatch.Wait:
 		return
 	case headwatch.StopWaiting:
-		w.CancelHeadWait(f)
+		w.node.CancelHeadWait(f)
 		return
 	case headwatch.DeclareUnverified:
 		f.LostNodes = []int{0}
-		w.CancelRun(f)
+		w.node.CancelRun(f)
 		return
 	case headwatch.DeclareLost:
-		if err := w.WriteHeartbeat(ctx, signal.NodesDir); err != nil {
-			w.CancelRun(health.AsFailure(err))
+		if err := w.node.WriteHeartbeat(ctx, signal.NodesDir); err != nil {
+			w.node.CancelRun(health.AsFailure(err))
 			return
 		}
 		f.LostNodes = []int{0}
 	case headwatch.DeclareCutOff: // f names this node as the lost one
 	}
-	if w.RunCtx.Err() != nil {
-		w.CancelHeadWait(f)
+	if w.node.RunCtx.Err() != nil {
+		w.node.CancelHeadWait(f)
 	}
-	w.CancelRun(f)
+	w.node.CancelRun(f)
 }
 
 // headLoss returns what this node knows about the head, which has given no sign of life for quiet.
 // Launchers that do not name hosts leave that of the head to its record.
 func (w *worker) headLoss(quiet time.Duration) health.HeadLoss {
-	head := launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost))
-	return health.HeadLoss{Head: head, Observer: w.nodeName(w.id.NodeIndex), Quiet: quiet,
-		Link: w.Links.SilentPeer(0, time.Now())}
+	head := launcher.NodeLabel(0, cmp.Or(w.node.id.HostOf(0), w.headHost))
+	return health.HeadLoss{Head: head, Observer: w.node.nodeName(w.node.id.NodeIndex), Quiet: quiet,
+		Link: w.node.Links.SilentPeer(0, time.Now())}
 }
 
 // classifyHeadLoss returns the failure that the head has been silent for quiet. It classifies the loss
@@ -185,7 +185,7 @@ func (w *worker) headLoss(quiet time.Duration) health.HeadLoss {
 func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *health.Failure {
 	loss := w.headLoss(quiet)
 	if w.link != nil && loss.Link.Known {
-		if f := w.LinkDownFailure(); f != nil {
+		if f := w.node.LinkDownFailure(); f != nil {
 			return f
 		}
 		loss.Acknowledges = w.link.worker.TCPState().Acknowledges
@@ -199,29 +199,29 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 // link has ended. A reset is less certain than a close, because a device in the network may reset a
 // connection and refuse the next one: then the head's heartbeats must have stopped, too.
 func (w *worker) confirmHeadLoss(ctx context.Context, link health.PeerState, f *health.Failure) {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, w.node.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
+	looking, stop := w.node.WithResponsiveShare(ctx, w.node.Timing.SilenceTimeout/2)
 	defer stop()
 	s := headwatch.Situation{Event: headwatch.LossSuspected, Link: link}
-	before, quiet := w.ControlWatch.LastListing(), time.Duration(0)
+	before, quiet := w.node.ControlWatch.LastListing(), time.Duration(0)
 	if link.IsBroken() {
-		quiet = w.Timing.SilenceTimeout / 2
+		quiet = w.node.Timing.SilenceTimeout / 2
 	}
 	beat, since := before.Heartbeats()[0], time.Now()
-	_, _ = w.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
+	_, _ = w.node.ControlWatch.WaitListing(looking, func(l signal.Listing) bool {
 		if newest := l.Heartbeats()[0]; newest > beat {
 			beat, since = newest, l.PolledAt
 		}
-		if head := w.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
+		if head := w.node.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
 			since = head.LastCounted // it is connected again, and sends heartbeats
 		}
 		s.Polls, s.Quiet = l.Polls-before.Polls, l.PolledAt.Sub(since) >= quiet
 		return headwatch.Next(s) != headwatch.Wait
 	})
 	s.ShareSilent = errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
-	s.OutlastsShare = w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage()
-	s.EndKnown = w.EndKnownCtx.Err() != nil
+	s.OutlastsShare = w.node.Links.IsRunning() && w.node.cfg.Times.ToleratesShareOutage()
+	s.EndKnown = w.node.EndKnownCtx.Err() != nil
 	w.endByHeadLoss(ctx, s, f)
 }
 
@@ -233,11 +233,11 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	if errors.As(err, &end) {
 		return end
 	}
-	f := w.publishFailure(err, record.StateFailed)
-	if errors.As(context.Cause(w.EndKnownCtx), &end) {
+	f := w.node.publishFailure(err, record.StateFailed)
+	if errors.As(context.Cause(w.node.EndKnownCtx), &end) {
 		return end
 	}
-	w.Log.Info(f.Message, zap.String("kind", string(f.Kind)))
+	w.node.Log.Info(f.Message, zap.String("kind", string(f.Kind)))
 	if w.isDispensable(f) {
 		return w.awaitEndAfterDrop(f)
 	}
@@ -245,13 +245,13 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 		return published
 	}
 	// There is none, so the head is lost or out of reach: this node decides.
-	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf))
-	end = restart.Decide(&w.cfg, end, w.EndRequested.Load())
+	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.node.id.HostOf))
+	end = restart.Decide(&w.node.cfg, end, w.node.EndRequested.Load())
 	end.Phase = f.Phase
 	if published := w.publishResultAsHead(end); published != nil {
 		return published
 	}
-	_ = w.publishAbort(end) // publishAbort logs the error
+	_ = w.node.publishAbort(end) // publishAbort logs the error
 	return end
 }
 
@@ -259,11 +259,11 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 // within a heartbeat interval of it: a launcher ends the other tasks as soon as one is killed.
 func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 	all := []health.ObservedFailure{{Failure: f.Failure, ObservedAt: f.WrittenAt}}
-	lost, ok := errors.AsType[*health.Failure](context.Cause(w.HeadWaitCtx))
+	lost, ok := errors.AsType[*health.Failure](context.Cause(w.node.HeadWaitCtx))
 	if ok && slices.Contains(lost.LostNodes, 0) && health.IsRequestedEnd(f.Kind) &&
-		time.Since(f.WrittenAt) <= w.cfg.Times.LinkHeartbeatInterval() {
+		time.Since(f.WrittenAt) <= w.node.cfg.Times.LinkHeartbeatInterval() {
 		record := lost.Failure
-		record.Header, record.Phase = w.recordHeader(), f.Phase
+		record.Header, record.Phase = w.node.recordHeader(), f.Phase
 		all = append(all, health.ObservedFailure{Failure: record, ObservedAt: time.Now()})
 	}
 	return all
@@ -273,19 +273,19 @@ func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 // returns nil if the head is lost, the file system is unresponsive, or the time is over.
 func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: f.Kind,
-		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
 	if headwatch.Next(s) != headwatch.AwaitHead {
 		return nil
 	}
-	within, limit := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(f.Kind), w.Timing.SilenceTimeout/2
+	within, limit := w.node.Timing.SilenceTimeout+health.ExtraOutcomeWait(f.Kind), w.node.Timing.SilenceTimeout/2
 	if health.IsRequestedEnd(f.Kind) {
 		// The run was asked to end. While the driver saves its work, it needs the services on this node,
 		// so wait for its grace period, and tolerate an unresponsive file system for up to the peer
 		// timeout.
-		within += w.cfg.Times.DriverGrace
-		limit = max(limit, min(w.cfg.Times.DriverGrace, w.Timing.SilenceTimeout))
+		within += w.node.cfg.Times.DriverGrace
+		limit = max(limit, min(w.node.cfg.Times.DriverGrace, w.node.Timing.SilenceTimeout))
 	}
-	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, within, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.HeadWaitCtx, within, errDeadline)
 	defer cancel()
 	return w.awaitPublishedEnd(ctx, limit)
 }
@@ -293,14 +293,15 @@ func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 // awaitPublishedEnd returns the published end of the run, or nil if ctx ends, or the file system
 // does not answer for longer than limit.
 func (w *worker) awaitPublishedEnd(ctx context.Context, limit time.Duration) *lifecycle.Outcome {
-	ctx, stop := w.WithResponsiveShare(ctx, limit)
+	ctx, stop := w.node.WithResponsiveShare(ctx, limit)
 	defer stop()
-	w.ControlWatch.SpeedUp()
+	w.node.ControlWatch.SpeedUp()
 	// If nothing is published within this time, it may take as long as the driver's grace period.
-	relax := time.AfterFunc(health.FinalTermTimeout, func() { w.ControlWatch.SlowDown(w.Timing.MaxPollInterval) })
+	relax := time.AfterFunc(health.FinalTermTimeout,
+		func() { w.node.ControlWatch.SlowDown(w.node.Timing.MaxPollInterval) })
 	defer relax.Stop()
-	_ = ctxutil.AwaitDone(ctx, w.EndKnownCtx.Done())
-	end, _ := errors.AsType[*lifecycle.Outcome](context.Cause(w.EndKnownCtx))
+	_ = ctxutil.AwaitDone(ctx, w.node.EndKnownCtx.Done())
+	end, _ := errors.AsType[*lifecycle.Outcome](context.Cause(w.node.EndKnownCtx))
 	return end
 }
 
@@ -310,27 +311,27 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, limit time.Duration) *li
 func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
 	w.deciding.Store(true)
 	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: end.Cause.Kind, HeadLost: true,
-		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
 	if headwatch.Next(s) != headwatch.PublishResult {
 		return nil
 	}
-	result := w.buildResult(end)
-	result.Advice = w.outcomeSummary(end, result).NextSteps()
-	err := w.PublishResult(result)
+	result := w.node.buildResult(end)
+	result.Advice = w.node.outcomeSummary(end, result).NextSteps()
+	err := w.node.PublishResult(result)
 	if !errors.Is(err, signal.ErrAlreadyPublished) {
-		w.LogWriteError(err)
+		w.node.LogWriteError(err)
 		end.Result = result
 		end.ClaimedResult = err == nil
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, w.Timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.GraceCtx, w.node.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	if published := w.awaitPublishedEnd(ctx, w.Timing.SilenceTimeout/2); published != nil {
+	if published := w.awaitPublishedEnd(ctx, w.node.Timing.SilenceTimeout/2); published != nil {
 		return published
 	}
 	published := w.outcomeFromResult()
 	if published != nil {
-		_ = w.publishAbort(published) // publishAbort logs the error
+		_ = w.node.publishAbort(published) // publishAbort logs the error
 	}
 	return published
 }
@@ -338,9 +339,9 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 // outcomeFromResult returns the outcome in the result of a node that died before it could publish
 // its abort record, or nil.
 func (w *worker) outcomeFromResult() *lifecycle.Outcome {
-	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, lifecycle.UnresponsiveTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.GraceCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
-	result, err := w.Dir.ReadResult(ctx)
+	result, err := w.node.Dir.ReadResult(ctx)
 	if err != nil || result.Cause == nil {
 		return nil
 	}
@@ -351,44 +352,44 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 // leaveRun ends all children of this node, publishes that, waits until the daemon may exit, and
 // returns the exit code.
 func (w *worker) leaveRun(end *lifecycle.Outcome) int {
-	w.Events.EnterPhase(record.PhaseEnd)
-	w.finishWith(end)
-	if w.Links.AreHealthy(time.Now()) {
+	w.node.Events.EnterPhase(record.PhaseEnd)
+	w.node.finishWith(end)
+	if w.node.Links.AreHealthy(time.Now()) {
 		// The head's goodbye message will arrive, so that this node need not poll often.
-		w.ControlWatch.SlowDown(w.Timing.MaxPollInterval)
+		w.node.ControlWatch.SlowDown(w.node.Timing.MaxPollInterval)
 	}
-	left := w.stopChildren(end)
-	w.copyServiceLogs(end)
-	w.Log.Info("this node has ended its part", zap.String("why", end.Reason), zap.Strings("left", left))
-	w.printWorkerMessage(end, left)
+	left := w.node.stopChildren(end)
+	w.node.copyServiceLogs(end)
+	w.node.Log.Info("this node has ended its part", zap.String("why", end.Reason), zap.Strings("left", left))
+	w.node.printWorkerMessage(end, left)
 	code := end.Code
-	if end.Orderly && !w.id.Launcher.Facts().RelaunchesEachDaemon {
+	if end.Orderly && !w.node.id.Launcher.Facts().RelaunchesEachDaemon {
 		code = 0
 	}
-	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
-	w.Events.Sync()
-	asked := w.Meter.CallStats()
-	<-w.ReportDone(&record.Done{LeftProcesses: left, Share: &asked})
+	w.node.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
+	w.node.Events.Sync()
+	asked := w.node.Meter.CallStats()
+	<-w.node.ReportDone(&record.Done{LeftProcesses: left, Share: &asked})
 	if end.Orderly {
 		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
 		// head, so a worker with an exit code waits for the head.
 		if code != 0 {
-			ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, w.cfg.Times.Peer, errDeadline)
+			ctx, cancel := context.WithTimeoutCause(w.node.HeadWaitCtx, w.node.cfg.Times.Peer, errDeadline)
 			defer cancel()
 			<-ctx.Done()
 		}
 		return code
 	}
 	if end.ClaimedResult {
-		w.recordBadNodes(end.BadNodes)
-		w.runEndCommand(end, end.Result)
-		w.carryOutRestart(end)
+		w.node.recordBadNodes(end.BadNodes)
+		w.node.runEndCommand(end, end.Result)
+		w.node.carryOutRestart(end)
 	}
 	if !w.awaitRunClosed(end) && end.ByHead {
 		// The head may have died before it printed the end.
 		end.ByHead = false
-		w.console.UnmuteWarnings()
-		w.printWorkerMessage(end, left)
+		w.node.console.UnmuteWarnings()
+		w.node.printWorkerMessage(end, left)
 	}
 	return code
 }
@@ -397,28 +398,28 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 // driver, and reports whether it has: Slurm kills the step when a task exits with an error.
 func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	s := headwatch.Situation{Event: headwatch.LeavingRun, Requested: end.Requested,
-		ShareSilent: w.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
+		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
 	s.HeadLost = end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
 	if headwatch.Next(s) == headwatch.StopWaiting {
 		return false
 	}
-	limit := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()
-	aborts := w.ControlWatch.LastListing().NodesWithAbort()
+	limit := w.node.cfg.Times.DriverGrace + w.node.cfg.Times.StopGrace + w.node.cfg.Roles.LongestGrace()
+	aborts := w.node.ControlWatch.LastListing().NodesWithAbort()
 	if len(aborts) > 0 && aborts[0] == 0 && end.Requested {
 		// such a head publishes the end after its driver has ended
 		limit = health.FinalTermTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, limit+w.cfg.After.MaxDelay(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.node.HeadWaitCtx, limit+w.node.cfg.After.MaxDelay(), errDeadline)
 	defer cancel()
 	if !end.Requested {
 		var stop context.CancelFunc
-		ctx, stop = w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout)
+		ctx, stop = w.node.WithResponsiveShare(ctx, w.node.Timing.SilenceTimeout)
 		defer stop()
 	}
-	wait := w.ControlWatch.WaitListing
-	if w.Links.AreHealthy(time.Now()) {
+	wait := w.node.ControlWatch.WaitListing
+	if w.node.Links.AreHealthy(time.Now()) {
 		// The head's goodbye message will arrive, so that this node need not poll often.
-		wait = w.ControlWatch.FollowListings
+		wait = w.node.ControlWatch.FollowListings
 	}
 	_, err := wait(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHeadFinished) })
 	return err == nil || errors.Is(context.Cause(ctx), errHeadLeft)

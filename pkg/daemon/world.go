@@ -82,48 +82,49 @@ func (n *node) boundResources() affinity.ResourceKinds {
 // addWorldFacts adds to a plan of the ranks of flags what only the head knows: where they meet, and
 // how often the job has been restarted. It keeps the port for them. Other plans stay as they are.
 func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
-	if !h.cfg.World.IsRequested() {
+	if !h.node.cfg.World.IsRequested() {
 		return nil
 	}
 	port, release, err := ranks.HoldPort()
 	if err != nil {
 		return health.NewFailure(health.Launch, "%v", err)
 	}
-	h.Background(func(context.Context) {
-		<-h.EndKnownCtx.Done()
+	h.node.Background(func(context.Context) {
+		<-h.node.EndKnownCtx.Done()
 		release()
 	})
-	address, _ := h.cfg.Address() // without one, the run ends where a rank needs it
+	address, _ := h.node.cfg.Address() // without one, the run ends where a rank needs it
 	rec.Offers[0].Address, rec.Offers[0].FirstPort = address.Address, port
-	rec.RestartCount = max(h.cfg.Previous.History.Count, h.id.Attempt)
+	rec.RestartCount = max(h.node.cfg.Previous.History.Count, h.node.id.Attempt)
 	return nil
 }
 
 // planWorld plans the ranks of flags on the nodes of the team, and publishes the plan, unless they
 // were planned early. The open gate starts them.
 func (h *head) planWorld(ctx context.Context) error {
-	if !h.cfg.World.IsRequested() || h.running.roles != nil {
+	if !h.node.cfg.World.IsRequested() || h.running.roles != nil {
 		return nil
 	}
-	if h.cfg.World.NeedsSlotCounts() {
-		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if h.node.cfg.World.NeedsSlotCounts() {
+		within := h.node.cfg.CheckTimeout() + h.node.Timing.SilenceTimeout
+		if err := h.awaitState(ctx, record.StateSlots, within); err != nil {
 			return err
 		}
 	}
 	counts, hosts, rec := h.nodeWatch.LastListing().SlotCounts(), h.teamHosts(), new(roles.PlanRecord)
-	fixed, _ := h.cfg.World.FixedPerNode()
+	fixed, _ := h.node.cfg.World.FixedPerNode()
 	var slots []int
 	for place, node := range h.membership.MemberNodes() {
 		slots = append(slots, cmp.Or(fixed, counts[node]))
 		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place], Slots: slots[place]})
 	}
-	if err := h.cfg.World.CheckTotal(slots); err != nil {
+	if err := h.node.cfg.World.CheckTotal(slots); err != nil {
 		return health.NewFailure(health.Launch, "%v", err)
 	}
 	if err := h.addWorldFacts(rec); err != nil {
 		return err
 	}
-	plan, err := instances.MakePlan(h.defs, rec)
+	plan, err := instances.MakePlan(h.node.defs, rec)
 	if err != nil {
 		return err
 	}
@@ -137,23 +138,24 @@ func (h *head) planWorld(ctx context.Context) error {
 
 // openFlagWorld opens the head's side of the world of the ranks of flags.
 func (h *head) openFlagWorld(rec *world.Placement) {
-	if h.cfg.World.Total == 0 { // a user who has requested a total expects different numbers
+	if h.node.cfg.World.Total == 0 { // a user who has requested a total expects different numbers
 		team := h.membership.MemberNodes()
 		if uneven := ranks.NewPlan(rec.PerNode).DescribeUneven(func(places []int) string {
 			for i, place := range places {
 				places[i] = team[place]
 			}
-			return h.nodeNames(places)
+			return h.node.nodeNames(places)
 		}); uneven != "" {
-			h.Log.Warn(uneven)
+			h.node.Log.Warn(uneven)
 		}
 	}
-	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(h.cfg.Environ)); idle != "" {
-		h.Log.Warn(idle)
+	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(h.node.cfg.Environ)); idle != "" {
+		h.node.Log.Warn(idle)
 	}
 	h.running.world = world.NewHead(world.HeadConfig{
-		Placement: rec, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
-		Oversubscribe: h.cfg.World.Oversubscribe, Trail: h.Events, Log: h.Log, Background: h.Background,
+		Placement: rec, JobName: world.RunID(h.node.Dir.Name(), h.node.Dir.Nonce()).JobName,
+		Oversubscribe: h.node.cfg.World.Oversubscribe, Trail: h.node.Events, Log: h.node.Log,
+		Background: h.node.Background,
 	})
 	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
 }
@@ -185,10 +187,10 @@ func (h *head) primariesEnd(ctx context.Context, why string) error {
 
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
 func (h *head) setRendezvousLink() {
-	h.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
-		return h.rendezvous.LocalDialer(key, 0, h.Background)(ctx)
+	h.node.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
+		return h.rendezvous.LocalDialer(key, 0, h.node.Background)(ctx)
 	}
-	h.rendezvousLink.Await = func(context.Context) error {
+	h.node.rendezvousLink.Await = func(context.Context) error {
 		if h.peerLinks == nil && h.membership.Count() > 1 {
 			return health.NewFailure(health.Launch, world.NoPeerLinks)
 		}
@@ -198,14 +200,14 @@ func (h *head) setRendezvousLink() {
 
 // setRendezvousLink sets the way from the ranks of this node to the worlds of the run: the peer link.
 func (w *worker) setRendezvousLink() {
-	w.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
+	w.node.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
 		if w.link == nil || !ctxutil.AwaitDone(ctx, w.link.connected) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}
 		return rendezvous.DialWorld(key, w.headDialer(peerlink.RendezvousStream))(ctx)
 	}
-	w.rendezvousLink.Await = func(ctx context.Context) error {
+	w.node.rendezvousLink.Await = func(ctx context.Context) error {
 		if w.link == nil {
 			return health.NewFailure(health.Launch, world.NoPeerLinks)
 		}
@@ -219,21 +221,21 @@ func (h *head) watchRankLinks(ctx context.Context) {
 	if h.peerLinks == nil {
 		return
 	}
-	deadline := time.Now().Add(h.cfg.Times.Peer)
+	deadline := time.Now().Add(h.node.cfg.Times.Peer)
 	for used := ctxutil.AwaitDone(ctx, h.running.world.Rendezvous.FirstUse()); used; {
 		without := slices.DeleteFunc(h.membership.MemberNodes(), func(node int) bool {
-			return node == 0 || h.Links.Peer(node, time.Now()).Known
+			return node == 0 || h.node.Links.Peer(node, time.Now()).Known
 		})
 		if len(without) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.CancelRun(health.NewFailure(health.Launch,
+			h.node.CancelRun(health.NewFailure(health.Launch,
 				"%s: %s did not establish a peer link to the head within %s; %s",
-				world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice))
+				world.NoDataExchange, h.node.nodeNames(without), h.node.cfg.Times.Peer, openPortsAdvice))
 			return
 		}
-		used = ctxutil.SleepContext(ctx, h.cfg.Times.LinkHeartbeatInterval())
+		used = ctxutil.SleepContext(ctx, h.node.cfg.Times.LinkHeartbeatInterval())
 	}
 }
 
