@@ -274,7 +274,12 @@ func (h *head) publishPlan(rec *roles.PlanRecord) error {
 
 // newRoleHead returns the head's part of the roles. Nothing runs yet.
 func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
+	var dropped func() []record.DroppedNode
+	if len(h.node.cfg.Roles.Spares) > 0 {
+		dropped = h.membership.DroppedNodes
+	}
 	return instances.NewHead(instances.HeadConfig{
+		Dropped: dropped,
 		Hang: instances.HangConfig{Steps: h.node.steps, LogName: h.node.children.LogName("daemon"),
 			Diagnose: world.DiagnoseHang},
 		Publisher: h.node.Publisher, NodeChoice: choice, Defs: h.node.defs, Size: h.node.id.Size,

@@ -118,6 +118,33 @@ func TestSpareWithLink(t *testing.T) {
 	}
 }
 
+// TestLateSpare checks that a node that makes its offer after the plan is a spare, unless it is lost
+// before that.
+func TestLateSpare(t *testing.T) {
+	for isLost, want := range map[bool]roles.InstanceStatus{false: roles.StatusReady, true: roles.StatusLost} {
+		t.Run(fmt.Sprint("lost ", isLost), func(t *testing.T) {
+			inBubbleOf(t, func(r *run) { r.spares, r.late = 1, true }, 3, `
+  - {name: store, nodes: 2, per-node: 1, command: serve, restarts: 3, require: {start: all, run: 1}}
+`, func(r *run) {
+				r.openGate()
+				if isLost {
+					r.lose(false, 2)
+				}
+				name := signal.NodeName(2, 3, record.StateOffer)
+				offer := &record.Offer{Address: "10.0.0.3", FirstPort: 30000}
+				if err := r.nodes[2].Publish(signal.NodesDir, name, offer, false); err != nil {
+					t.Fatal(err)
+				}
+				r.later()
+				r.kill(1)
+				r.lose(false, 1)
+				time.Sleep(time.Minute)
+				r.wantStatuses(roles.StatusReady, want)
+			})
+		})
+	}
+}
+
 // TestSpareStartsNothingThatIsOver checks that a spare starts neither what has ended with 0 on the
 // lost node nor what is given up with it, and prepares itself as the lost node was.
 func TestSpareStartsNothingThatIsOver(t *testing.T) {

@@ -32,7 +32,10 @@ type HeadConfig struct {
 	NodeWatch   *signal.Watch
 	Hang        HangConfig
 	Worlds      *rendezvous.Worlds // gets the worlds of the instances that span several nodes
-	Failed      func(cause record.Failure, at time.Time)
+	// Dropped returns the nodes that cannot be spares although they have made offers; nil: no node that
+	// makes an offer after the plan is a spare.
+	Dropped func() []record.DroppedNode
+	Failed  func(cause record.Failure, at time.Time)
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.
 	IsBusy func() bool
@@ -45,8 +48,11 @@ type HeadConfig struct {
 type Head struct {
 	cfg HeadConfig
 
+	offers map[int]bool // nodes whose offers are known; only Follow uses it
+
 	mu         sync.Mutex
 	spares     []roles.NodeFacts        // that are left; guarded by mu
+	lost       map[int]bool             // members whose daemons are lost; guarded by mu
 	vacancies  []*vacancy               // places that spares are about to take; guarded by mu
 	plan       *roles.PlanRecord        // the newest; guarded by mu
 	number     int                      // the newest plan's; guarded by mu
@@ -66,9 +72,12 @@ func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record, number: cfg.Record.Number,
-		publishing: make(ctxutil.Turn, 1),
+		publishing: make(ctxutil.Turn, 1), lost: make(map[int]bool), offers: make(map[int]bool),
 	}
 	members := membersOf(cfg.Record.Offers)
+	for _, node := range slices.Concat(members, membersOf(cfg.Spares)) {
+		h.offers[node] = true
+	}
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
@@ -106,6 +115,7 @@ func (h *Head) Follow(ctx context.Context) {
 		if done := append(l.NodesIn(record.StateDone), l.OfSteps().NodesIn(record.StateDone)...); len(done) > 0 {
 			h.addDone(done)
 		}
+		h.addSpares(l)
 		h.startRoles(ctx)
 		h.advance()
 		return false

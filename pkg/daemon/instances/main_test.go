@@ -67,6 +67,7 @@ type run struct {
 	logged *observer.ObservedLogs // of the head
 	began  time.Time
 	spares int         // how many of the nodes are spares: the last ones
+	late   bool        // these make their offers when a test says so
 	listen bool        // endpoints are listed when a test says that their processes listen
 	isDead atomic.Bool // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
@@ -186,7 +187,12 @@ func (r *run) begin(size int, defs []roles.Definition) {
 			r.t.Error(err)
 		}
 	}
+	var dropped func() []record.DroppedNode
+	if r.late {
+		spares, dropped = nil, func() []record.DroppedNode { return nil }
+	}
 	r.head = NewHead(HeadConfig{
+		Dropped:    dropped,
 		Hang:       HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose},
 		NodeChoice: &NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
 		Publisher:  publisher, Defs: defs, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,

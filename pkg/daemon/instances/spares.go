@@ -8,10 +8,47 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
+
+// addSpares makes the nodes spares that have made their offers after the plan: they were too late for
+// the choice of nodes, and may be all that the run will ever have.
+func (h *Head) addSpares(l signal.Listing) {
+	if h.cfg.Dropped == nil {
+		return
+	}
+	late := slices.DeleteFunc(l.NodesIn(record.StateOffer), func(node int) bool { return h.offers[node] })
+	if len(late) == 0 {
+		return
+	}
+	for _, node := range late {
+		h.offers[node] = true
+	}
+	h.cfg.Background(func(context.Context) {
+		offers, err := ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
+		for err != nil && ctxutil.SleepContext(h.cfg.RunCtx, orderRetryInterval) {
+			offers, err = ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
+		}
+		if err != nil {
+			return // the run ends
+		}
+		unfit := make(map[int]bool)
+		for _, dropped := range h.cfg.Dropped() {
+			unfit[dropped.NodeIndex] = true
+		}
+		h.update(func() {
+			for _, offer := range offers {
+				if !h.lost[offer.NodeIndex] && !unfit[offer.NodeIndex] {
+					h.spares = append(h.spares, offer)
+				}
+			}
+		})
+		h.cfg.Log.Info("these nodes were late, and are spares now", zap.Ints("nodes", late))
+	})
+}
 
 // vacancy is the place of a lost node that a spare is about to take.
 type vacancy struct {
@@ -48,6 +85,9 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
 	canGoOn, delay := true, time.Duration(0)
 	h.update(func() {
+		for _, member := range members {
+			h.lost[member] = true
+		}
 		loss := h.planLoss(members)
 		lost := make(map[*roles.RolePlan]int)
 		for _, state := range loss.lost {
