@@ -92,9 +92,9 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 // driver after them.
 func TestServicesAsShown(t *testing.T) {
 	bed := claim(t, fewNodes)
-	for _, tc := range []struct{ name, first string }{
-		{"in one step", `srun --ntasks-per-node=1 bringupd \`},
-		{"a sandbox in a step of its own", `srun --overlap --kill-on-bad-exit=1 --wait=0 \`},
+	for _, tc := range []struct{ name, first, ready string }{
+		{"in one step", `srun --ntasks-per-node=1 bringupd \`, "0002.sandbox"},
+		{"a sandbox in a step of its own", `bringupd --dry-run --roles \`, "0002.i0002.g0.ready"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := bed.place(t)
@@ -104,7 +104,7 @@ func TestServicesAsShown(t *testing.T) {
 				snippet(t, "services.md", tc.first) + "wait\n"
 			if out := bed.batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out,
 				"hello from the driver on n") ||
-				!strings.Contains(out, "0002.sandbox") {
+				!strings.Contains(out, tc.ready) {
 				t.Errorf("the job said %q", out)
 			}
 		})
