@@ -37,9 +37,13 @@ type Helper struct {
 // StartHelper starts a helper with the path, arguments, environment, directory and output of spec.
 // Once all of its output was written, it calls onEnd. StartHelper returns when helperStartTimeout
 // is over or ctx ends, even if the fork hangs because of the program's file system. A helper that
-// is forked later than that is killed. If the standard output is a file, it is closed after the
-// fork.
+// is forked later than that is killed, and none is forked if ctx has ended before. If the standard
+// output is a file, it is closed after the fork, or instead of it.
 func StartHelper(ctx context.Context, spec *exec.Cmd, onEnd func()) (*Helper, error) {
+	if ctx.Err() != nil {
+		closeOutput(spec)
+		return nil, context.Cause(ctx)
+	}
 	limited, cancel := context.WithTimeout(ctx, helperStartTimeout)
 	defer cancel()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
@@ -67,9 +71,7 @@ func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	// If the program's file system hangs, only this goroutine hangs here; during the exec, the whole
 	// process would hang.
 	ReadHead(cmd.Path)
-	if file, is := cmd.Stdout.(*os.File); is {
-		defer file.Close()
-	}
+	defer closeOutput(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
 		err = forkUnmarked(cmd.Start)
@@ -87,6 +89,13 @@ func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 		onEnd()
 	}()
 	return h, nil
+}
+
+// closeOutput closes the standard output of a helper if it is a file.
+func closeOutput(cmd *exec.Cmd) {
+	if file, is := cmd.Stdout.(*os.File); is {
+		_ = file.Close()
+	}
 }
 
 // Close closes the helper's standard input, and kills the helper if it has not ended when ctx ends.
