@@ -240,8 +240,7 @@ func (h *head) planRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left := instances.RemainingSpares(h.node.cfg.Roles.Spares, nodes, h.nodeHosts(),
-		launcher.EnvironmentOf(h.node.cfg.Environ))
+	left := h.node.cfg.Roles.Spares.Remaining(nodes, h.nodeHosts(), launcher.EnvironmentOf(h.node.cfg.Environ))
 	unlinked := func(nodes []int) map[int]bool { return h.node.Links.Unlinked(nodes, time.Now()) }
 	choice, err := instances.ChooseNodes(ctx, h.node.defs, offers, left, unlinked)
 	if err != nil {

@@ -1,10 +1,12 @@
 package roles
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -173,6 +175,19 @@ func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
 		left[node.Group]--
 	}
 	return used, spare
+}
+
+// Remaining returns the number of spare nodes of each group without those that have replaced nodes
+// which are not members of the team. members is sorted, and hosts has those of all nodes.
+func (s Spares) Remaining(members []int, hosts []string, env launcher.Environment) Spares {
+	left := maps.Clone(s)
+	for node, host := range hosts {
+		if _, isMember := slices.BinarySearch(members, node); !isMember && len(left) > 0 {
+			group := launcher.ComponentOf(env, host)
+			left[group] = max(0, left[group]-1)
+		}
+	}
+	return left
 }
 
 // SurvivesNodeLoss reports whether a run of these roles may go on after the loss of a node: a spare

@@ -2,7 +2,6 @@ package instances
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -49,19 +47,6 @@ func ReadOffers(
 		err = context.Cause(ctx) // the team has changed, or the run ends
 	}
 	return offers, err
-}
-
-// RemainingSpares returns the number of spare nodes of each group without those that have replaced
-// nodes which are not members of the team. members is sorted, and hosts has those of all nodes.
-func RemainingSpares(spares roles.Spares, members []int, hosts []string, env launcher.Environment) roles.Spares {
-	left := maps.Clone(spares)
-	for node, host := range hosts {
-		if _, isMember := slices.BinarySearch(members, node); !isMember && len(left) > 0 {
-			group := launcher.ComponentOf(env, host)
-			left[group] = max(0, left[group]-1)
-		}
-	}
-	return left
 }
 
 // AwaitPlan waits until the head has published a plan of the roles that holds, and returns its
