@@ -46,6 +46,12 @@ func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob
 	}
 	id := strings.TrimSpace(string(answer))
 	t.Cleanup(func() {
+		if t.Failed() {
+			state, _ := bed.Command(context.Background(), "scontrol", "show", "job", id).CombinedOutput()
+			nodes, _ := bed.Command(context.Background(), "sinfo", "--Node", "--long").CombinedOutput()
+			said, _ := os.ReadFile(filepath.Join(dir, "err"))
+			t.Logf("the job printed on standard error:\n%s\n%s%s", said, state, nodes)
+		}
 		_ = bed.Command(context.Background(), "scancel", id).Run()
 		bed.noneLeft(t)
 	})
