@@ -164,7 +164,9 @@ func runScript(t *testing.T, script deploy.Script, submit string, env, driver []
 	}
 	write(filepath.Join(dir, "script"), string(script.Text()))
 	write(filepath.Join(dir, "nodes"), "n1\nn2\nn3\nn4\n")
-	command := exec.Command("bash", append([]string{filepath.Join(dir, "script")}, driver...)...)
+	// Users of some sites share all that they write with their group.
+	command := exec.Command("bash", slices.Concat(
+		[]string{"-c", `umask 002; exec bash "$@"`, "bash", filepath.Join(dir, "script")}, driver)...)
 	command.Dir = submit
 	command.Env = slices.Concat([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "CALLS=" + records,
 		"PROGRAM=" + self, "HOME=" + dir,
@@ -174,6 +176,12 @@ func runScript(t *testing.T, script deploy.Script, submit string, env, driver []
 		"LSB_MCPU_HOSTS=n1 1 n2 1 n3 1 n4 1"}, env)
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v: %s", script.Name, err, out)
+	}
+	for _, logs := range []string{"logs", "7-logs"} {
+		info, err := os.Stat(filepath.Join(submit, logs))
+		if err == nil && info.Mode()&0o022 != 0 {
+			t.Errorf("%s makes a log directory of mode %v, which bringupd refuses", script.Name, info.Mode())
+		}
 	}
 	files, err := filepath.Glob(filepath.Join(records, "*"))
 	if err != nil {
