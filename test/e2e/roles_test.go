@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,6 +49,62 @@ func TestRolesOnSlurm(t *testing.T) {
 	if result := j.result(); result.Cause == nil || result.Cause.Child != "server.1" ||
 		!strings.Contains(result.Reason, "started again once") {
 		t.Errorf("the result is %+v", result)
+	}
+}
+
+// TestALateSpareTakesAPlace prepares the third node so slowly that the roles are placed without it, and
+// kills the daemon of the second one then: the third takes its place.
+func TestALateSpareTakesAPlace(t *testing.T) {
+	bed := claim(t, fewNodes)
+	dir := bed.place(t)
+	bed.makeDir(t, dir)
+	file, gate := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "open")
+	must(t, os.WriteFile(file, []byte(`spares: 1
+roles:
+- {name: setup, nodes: all, oneshot: node, command: 'test $BRINGUPD_NODE_RANK != 2 || until test -e `+gate+`; do sleep 0.1; done'}
+- {name: store, nodes: 2, restarts: 3, require: {start: all, run: 1}, command: exec sleep 1016}
+`), 0o644))
+	j := bed.start(t, launch{nodes: 3, srun: []string{"--no-kill", "--kill-on-bad-exit=0"},
+		flags: []string{"--config=" + file, "--join-timeout=16s"}})
+	j.reached(filepath.Join(signal.ControlDir, signal.NameGateOpen))
+	must(t, os.WriteFile(gate, nil, 0o644))
+	j.reached(filepath.Join(signal.NodesDir, "0002.offer"))
+	eventually(t, func() string {
+		if said := j.stderr.String(); !strings.Contains(said, "spares now") {
+			return said
+		}
+		return ""
+	})
+	kill(t, bed.find(t, 1, program, "--log-dir="+j.logs), syscall.SIGKILL)
+	bed.find(t, 2, "sleep", "1016")
+	if out, err := bed.Command(t.Context(), program, "stop", j.logs).CombinedOutput(); err != nil {
+		t.Fatalf("cannot stop: %v: %s", err, out)
+	}
+	j.reached(signal.NameResult)
+}
+
+// TestRanksOfRolesOnSlurm runs a world whose total leaves a node with fewer ranks, and in which the
+// others go on when one has failed.
+func TestRanksOfRolesOnSlurm(t *testing.T) {
+	bed := claim(t, fewNodes)
+	dir := bed.place(t)
+	bed.makeDir(t, dir)
+	file := filepath.Join(dir, "job.yaml")
+	must(t, os.WriteFile(file, []byte(`roles:
+- name: world
+  nodes: all
+  ranks-per-node: 2
+  ranks: 3
+  primary: true
+  on-rank-failure: continue
+  command: 'test $RANK != 1 || exit 3; sleep 1; echo rank $RANK of $WORLD_SIZE on $(hostname)'
+`), 0o644))
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--config=" + file}})
+	j.wantCode(3)
+	lines := strings.Split(strings.TrimSpace(j.stdout.String()), "\n")
+	slices.Sort(lines)
+	if want := []string{"world.0.0: rank 0 of 3 on n0", "world.0.2: rank 2 of 3 on n1"}; !slices.Equal(lines, want) {
+		t.Errorf("the output is %q, want %q", lines, want)
 	}
 }
 
