@@ -39,14 +39,18 @@ func (h *Head) addSpares(l signal.Listing) {
 		for _, dropped := range h.cfg.Dropped() {
 			unfit[dropped.NodeIndex] = true
 		}
+		var added []roles.NodeFacts
 		h.update(func() {
 			for _, offer := range offers {
 				if !h.lost[offer.NodeIndex] && !unfit[offer.NodeIndex] {
-					h.spares = append(h.spares, offer)
+					added = append(added, offer)
 				}
 			}
+			h.spares = append(h.spares, added...)
 		})
-		h.cfg.Log.Info("these nodes were late, and are spares now", zap.Ints("nodes", late))
+		if len(added) > 0 {
+			h.cfg.Log.Info("these nodes were late, and are spares now", zap.Ints("nodes", membersOf(added)))
+		}
 	})
 }
 
