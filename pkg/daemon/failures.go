@@ -27,9 +27,8 @@ type failureState struct {
 	remoteExits lifecycle.RecentExits // that other nodes have reported
 }
 
-// servePeerLinks starts to decide about failures, and accepts peer links, and connections of callers
-// that request commands, if peer links are offered.
-func (h *head) servePeerLinks() {
+// startDecisions starts to decide about failures. Peer links and listings report to it.
+func (h *head) startDecisions() {
 	h.decisions = make(chan func())
 	h.losses = health.NewLosses(health.LossesConfig{
 		Timing: h.node.Timing, StandbyTiming: lifecycle.StandbyTiming(h.node.Timing),
@@ -38,6 +37,11 @@ func (h *head) servePeerLinks() {
 		Name: h.node.nodeName, Names: h.node.nodeNames, LinkDown: h.node.LinkDownFailure, CutOff: h.node.CutOffFailure,
 	})
 	h.node.Background(h.decideLosses)
+}
+
+// servePeerLinks accepts peer links, and connections of callers that request commands, if peer links
+// are offered.
+func (h *head) servePeerLinks() {
 	if h.peerLinks == nil {
 		return
 	}
@@ -351,7 +355,7 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	return restart.Decide(&h.node.cfg, end, h.node.EndRequested.Load())
 }
 
-// verdict returns the verdict on failures.
+// verdict decides which of the failures is the first cause, and by which code the run ends.
 func (h *head) verdict(failures []health.ObservedFailure) health.Verdict {
 	passed := health.PassedNodes(h.nodeWatch.LastListing())
 	return health.DecideVerdict(

@@ -142,6 +142,7 @@ func (h *head) openRunDirectory() error {
 		zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.node.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.node.commands, commandNodes{h})
+	h.startDecisions()
 	h.servePeerLinks()
 	h.node.Background(h.followNodes)
 	h.gpuEvents = &gpumonitor.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,

@@ -18,7 +18,8 @@ const (
 		"or see the head's log for the reason"
 )
 
-// Placement has the placement of a world's ranks, which are numbered node by node.
+// Placement says how many ranks of a world run on each node, and where they meet. The ranks are
+// numbered node by node.
 type Placement struct {
 	PerNode []int // number of ranks of each node
 	// Slots is the number of ranks that each node can have, including spawned ones.
