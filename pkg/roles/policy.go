@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -93,6 +94,18 @@ func (b *RestartBudget) next(policy RestartPolicy, at time.Time) (action Action,
 
 // Used returns the number of restarts in the window.
 func (b *RestartBudget) Used() int { return len(b.restarts) }
+
+// DescribeUsed describes, as the end of a sentence, the restarts that a lost instance has used up.
+func (b *RestartBudget) DescribeUsed(policy RestartPolicy) string {
+	switch b.Used() {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; it had been started again once within %s", policy.Window)
+	default:
+		return fmt.Sprintf("; it had been started again %d times within %s", b.Used(), policy.Window)
+	}
+}
 
 // LacksInstances reports whether a role with that many lost instances has fewer than it needs: to
 // run if it has started, and otherwise to start.

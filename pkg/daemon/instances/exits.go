@@ -40,7 +40,7 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 		effect = state.recordExit(mark, rec, at)
 		lacks = effect == exitIsLoss && h.lacks(state.role)
 		if effect == exitIsLoss && state.spans() {
-			rec.Message += describeUsed(state.role, &state.budget)
+			rec.Message += state.budget.DescribeUsed(state.role.Restarts)
 		}
 		if effect != exitIgnored && !lacks {
 			// Those that are not mentioned any more are forgotten.
