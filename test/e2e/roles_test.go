@@ -61,7 +61,10 @@ func TestALateSpareTakesAPlace(t *testing.T) {
 	file, gate := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "open")
 	must(t, os.WriteFile(file, []byte(`spares: 1
 roles:
-- {name: setup, nodes: all, oneshot: node, command: 'test $BRINGUPD_NODE_RANK != 2 || until test -e `+gate+`; do sleep 0.1; done'}
+- name: setup
+  nodes: all
+  oneshot: node
+  command: 'test $BRINGUPD_NODE_RANK != 2 || until test -e `+gate+`; do sleep 0.1; done'
 - {name: store, nodes: 2, restarts: 3, require: {start: all, run: 1}, command: exec sleep 1016}
 `), 0o644))
 	j := bed.start(t, launch{nodes: 3, srun: []string{"--no-kill", "--kill-on-bad-exit=0"},
