@@ -54,21 +54,39 @@ func (c *Config) SetupRole() *roles.Definition {
 	return &setup
 }
 
-// RunRoles returns the roles that the daemons run as such: those of the file except the one that
-// prepares the nodes, or the driver or the ranks. Services and sandboxes of flags have their own
-// mechanisms.
-func (c *Config) RunRoles() []roles.Definition {
-	if c.Roles.AreGiven() || len(c.Driver) == 0 {
+// RunRoles returns the roles that the daemons run: those of the file except the one that prepares the
+// nodes, or the built-in ones for which the flags stand. The primary one is the first: the number of its
+// instance does not depend on the team.
+func (c *Config) RunRoles() (all []roles.Definition) {
+	if c.Roles.AreGiven() {
 		return roles.WithoutSetup(c.Roles.Definitions)
 	}
-	primary := c.primaryRole(nil)
+	if c.Framework.HasServices() { // which node runs none, the framework says
+		head := c.newRole("head", roles.NodesHead, "", nil)
+		worker := c.newRole("worker", roles.NodesAll, "", nil)
+		head.BuiltIn, worker.BuiltIn = roles.BuiltInHead, roles.BuiltInWorker
+		worker.After = []string{head.Name}
+		all = append(all, head, worker)
+	}
+	for _, sandbox := range c.sandboxRoles() {
+		sandbox.BuiltIn = roles.BuiltInSandbox
+		all = append(all, sandbox)
+	}
+	if len(c.Driver) == 0 {
+		return all
+	}
+	primary := c.primaryRole(all)
+	primary.BuiltIn = roles.BuiltInDriver
+	if c.World.IsRequested() {
+		primary.BuiltIn = roles.BuiltInRanks
+	}
 	// Each node counts and binds its ranks by itself.
-	primary.BuiltIn, primary.Placement.GPUs = true, roles.GPUsAll
+	primary.Placement.GPUs = roles.GPUsAll
 	if c.World.NeedsSlotCounts() {
 		primary.Placement.RanksPerNode = roles.PerSlot
 	}
 	primary.Placement.Oversubscribe = c.World.Oversubscribe && c.World.PerNode == ""
-	return []roles.Definition{primary}
+	return append([]roles.Definition{primary}, all...)
 }
 
 // newRole returns a role of services, with a process on each node that is not bound to GPUs.

@@ -133,7 +133,7 @@ func TestRunRoles(t *testing.T) {
 		got := ""
 		for _, role := range c.RunRoles() {
 			got += role.Name
-			if !role.BuiltIn || !role.Primary || role.Placement.GPUs != roles.GPUsAll {
+			if role.BuiltIn == "" || !role.Primary || role.Placement.GPUs != roles.GPUsAll {
 				t.Errorf("%s: the role is %+v", name, role)
 			}
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -94,14 +93,10 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log,
 			OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace,
 			SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
-	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun,
-		StopService: func(service string) {
-			n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
-		}}
 	if err := process.RaiseFileLimit(); err != nil {
 		n.Log.Warn("child processes start with the original limit of open files", zap.Error(err))
 	}
-	n.placement.Slot.Store(n.launchPlace())
+	n.slot.Store(n.launchSlot())
 	return n, nil
 }
 
@@ -110,7 +105,7 @@ func (n *node) newMonitor() lifecycle.Monitor {
 	m := lifecycle.Monitor{
 		Publisher: n.Publisher, Times: n.cfg.Times, Timing: health.WorkerHeartbeatTiming(n.cfg.Times.Peer, n.id.Size),
 		Name: n.nodeName(n.id.NodeIndex), Address: n.cfg.Address,
-		IsStandby: n.placement.IsStandby,
+		IsStandby: n.isStandby,
 	}
 	if n.id.NodeIndex == 0 {
 		m.Timing = health.HeadHeartbeatTiming(n.cfg.Times.Peer, n.id.Size)

@@ -152,14 +152,12 @@ func (h *head) monitoredPeers() map[int]int64 {
 // followNodes evaluates each listing of Nodes until ctx ends: it reads published failures, has silent
 // peers declared lost, and chooses the team.
 func (h *head) followNodes(ctx context.Context) {
-	read := make(map[string]bool)
+	read := make(map[int]bool)
 	note := h.node.Events.NodesObserver()
 	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		note(l)
-		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
-			for _, nodeIndex := range append(l.NodesIn(state), l.OfSteps().NodesIn(state)...) {
-				h.readFailure(ctx, nodeIndex, state, l, read)
-			}
+		for _, member := range append(l.NodesIn(record.StateFailed), l.OfSteps().NodesIn(record.StateFailed)...) {
+			h.readFailure(ctx, member, l, read)
 		}
 		var out health.LossActions
 		h.decide(func() { out = h.handleEvent(health.LossInput{Listed: true, Listing: l}) })
@@ -193,19 +191,18 @@ func (h *head) verifyLosses(ctx context.Context, losses []health.ObservedFailure
 	})
 }
 
-// readFailure reads a failure that a node has published, once, and records it. read has the names
-// that have been read; the head's own failures are known.
-func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing,
-	read map[string]bool) {
-	name := signal.NodeName(nodeIndex, h.node.id.Size, state)
-	if read[name] || name == signal.NodeName(0, h.node.id.Size, record.StateFailed) {
+// readFailure reads the failure that a member has published, once, and records it. read has the members
+// whose failures have been read; the head's own is known.
+func (h *head) readFailure(ctx context.Context, nodeIndex int, l signal.Listing, read map[int]bool) {
+	if read[nodeIndex] || nodeIndex == 0 {
 		return
 	}
-	read[name] = true
+	read[nodeIndex] = true
+	name := signal.NodeName(nodeIndex, h.node.id.Size, record.StateFailed)
 	var rec record.Failure
 	if err := h.node.readRecord(ctx, signal.NodesDir, name, &rec); err != nil {
 		if h.node.WorkCtx.Err() != nil || signal.IsStalled(err) {
-			read[name] = false // read it again when this node's mount answers
+			read[nodeIndex] = false // read it again when this node's mount answers
 			return
 		}
 		kind := health.Internal
@@ -213,11 +210,6 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 			kind = health.ShareUnusable
 		}
 		rec = h.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record cannot be read: %v", err)
-	}
-	// A failed sandbox matters only if too few are left.
-	if state == record.StateSandboxFailed && !h.lacksSandboxes(l.NodesIn(record.StateSandboxFailed)) {
-		h.node.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
-		return
 	}
 	h.reportFailure(rec, l.SeenAt)
 }

@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"sync"
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -35,19 +35,21 @@ type head struct {
 
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.
 type runningParts struct {
-	cluster framework.Cluster // the framework's, once its service has been described
-	world   *world.Head       // nil if there are no ranks
-	roles   *instances.Head   // nil if there are no roles, or their plan does not hold yet
+	cluster framework.Cluster              // the framework's, once its service has been described
+	world   *world.Head                    // nil if there are no ranks
+	roles   atomic.Pointer[instances.Head] // nil if there are no roles, or they have not been planned yet
+	// endRoles ends the tasks of roles, which another plan before the gate replaces
+	endRoles context.CancelFunc
+	number   int // the newest plan's; -1: none
 	// earlyChoice is the plan of the roles with which the run has begun; nil: it has begun without.
-	earlyChoice  *instances.NodeChoice
-	sandboxStart sync.WaitGroup // the head's own sandbox while it starts
+	earlyChoice *instances.NodeChoice
 }
 
 // bringUpProgress is the progress of the head's own part of the bring-up.
 type bringUpProgress struct {
-	serviceUp      atomic.Bool // the head's service is up
-	pollingMembers atomic.Bool // the framework's list of members is polled
-	hasGPUs        atomic.Bool // some node has GPUs
+	serviceUp      chan struct{} // closed when the head's service is up
+	pollingMembers atomic.Bool   // the framework's list of members is polled
+	hasGPUs        atomic.Bool   // some node has GPUs
 
 	timeToGate time.Duration // time from the start of the head to the open gate; 0 before
 	// when the success of the driver was seen, and when all nodes had reported earlier exits
@@ -61,6 +63,7 @@ func newHead(n *node) *head {
 		membership: membership.NewMembership(n.id.Size, n.cfg.Team,
 			!framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
 	}
+	h.progress.serviceUp, h.running.number = make(chan struct{}), -1
 	earlier := membership.EarlierAttempts{Unfit: n.cfg.Previous.UnfitNodes, Suspect: n.cfg.Previous.SuspectNodes(&n.id)}
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
 		earlier.Lost, earlier.LostForGood = n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood()
@@ -83,3 +86,6 @@ const statePollInterval = 5 * time.Millisecond
 
 // errDeadline is the cause of a context whose timeout has expired.
 var errDeadline = health.ErrDeadline
+
+// roleHead returns the head's part of the roles by the newest plan; nil: there is none.
+func (h *head) roleHead() *instances.Head { return h.running.roles.Load() }

@@ -28,13 +28,15 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	h.node.Events.EnterPhase(record.PhaseEnd)
 	h.node.finishWith(end)
 	h.logDriverGrace(end)
-	if h.running.roles != nil && end.Requested { // the code of the primary roles becomes that of the job
-		h.running.roles.StopInOrder(h.node.DriverGraceCtx, false)
+	all := h.roleHead()
+	isOrdered := all != nil && len(roles.EndLevels(h.node.defs)) > 0
+	if isOrdered && end.Requested { // the code of the primary roles becomes that of the job
+		all.StopInOrder(h.node.DriverGraceCtx, false)
 		end = h.outcomeAfterStop(end, h.stoppedCode(end))
 	}
 	h.publishEnd(end)
-	if h.running.roles != nil && end.Orderly && !end.Requested {
-		h.node.Background(func(context.Context) { h.running.roles.StopInOrder(h.node.GraceCtx, true) })
+	if isOrdered && end.Orderly && !end.Requested {
+		h.node.Background(func(context.Context) { all.StopInOrder(h.node.GraceCtx, true) })
 	}
 	h.node.Events.Sync()
 	var ends sync.WaitGroup
@@ -54,7 +56,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		if awaitFirst {
 			h.awaitNodesDone(end)
 		}
-		h.running.sandboxStart.Wait()
 		left = h.node.stopChildren(end)
 		close(torn)
 		h.node.copyServiceLogs(end)
@@ -165,7 +166,7 @@ func (h *head) stoppedCode(end *lifecycle.Outcome) int {
 	case driver != nil && service.HasEnded(driver):
 		return driver.Exit().ShellStatus()
 	}
-	return h.running.roles.StoppedCode(h.node.DriverGraceCtx)
+	return h.roleHead().StoppedCode(h.node.DriverGraceCtx)
 }
 
 // outcomeAfterStop returns end with the exit code of what was stopped, if the stop was requested,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,11 +16,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -260,107 +260,10 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.node.prepareNode(ctx); err != nil {
 		return err
 	}
-	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
-	h.running.sandboxStart.Go(func() {
-		if err := h.node.serveSandbox(h.node.RunCtx); err != nil {
-			h.node.CancelRun(err)
-		}
-	})
-	parts, own := errgroup.WithContext(ctx)
-	led := make(chan struct{}) // closed when the head's service is up
-	parts.Go(func() error {
-		err := h.startHeadService(own)
-		if err == nil {
-			close(led)
-		}
+	if err := h.startAlone(); err != nil {
 		return err
-	})
-	parts.Go(func() error {
-		return h.awaitTeamUp(own, func(team context.Context) error { return h.bringUpTeam(team, own, led) })
-	})
-	return parts.Wait()
-}
-
-// bringUpTeam waits until the team is checked and up, and enough sandboxes are ready. led is
-// closed when the head's service is up. life is the context of the head's own worker, which runs
-// on if the team changes.
-func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error {
-	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error {
-		if !ctxutil.AwaitDone(own, led) {
-			return context.Cause(own)
-		}
-		return h.bringUpWorkers(own, life)
-	})
-	parts.Go(func() error { return h.bringUpRoles(own) })
-	parts.Go(func() error { return h.awaitSandboxes(own) })
-	return parts.Wait()
-}
-
-// startHeadService starts the head's service, if the framework has one, and publishes its address.
-func (h *head) startHeadService(ctx context.Context) error {
-	if !h.node.cfg.Framework.HasServices() {
-		return nil
 	}
-	return h.node.RunPhase(record.PhaseHead, func() error {
-		self, err := h.node.describeForFramework(h.node.cfg.Framework, h.node.launchPlace())
-		if err != nil {
-			return err
-		}
-		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
-		h.running.cluster = framework.Cluster{Framework: h.node.cfg.Framework, Head: self}
-		err = h.node.children.Serve(ctx, service.Program{
-			Describe: func() (*framework.Service, error) {
-				described, err := h.running.cluster.HeadService()
-				if described != nil {
-					described.Env = h.node.childEnv(described.Env, h.node.launchPlace())
-				}
-				return described, err
-			},
-			Kind: health.ServiceDied, Within: h.node.cfg.Times.Start,
-		}, func(f *health.Failure) { h.node.CancelRun(f) })
-		if err != nil {
-			return err
-		}
-		h.progress.serviceUp.Store(true)
-		h.node.children.CheckOpenAccess(h.running.cluster)
-		return h.node.Publish(signal.ControlDir, signal.NameHead,
-			&record.Head{Address: h.running.cluster.Endpoint.Address,
-				Env: h.running.cluster.Endpoint.Env, Dashboard: h.running.cluster.Endpoint.Dashboard}, false)
-	})
-}
-
-// bringUpWorkers brings up the head's own worker, and waits until those of all other nodes are up
-// and the framework lists them.
-func (h *head) bringUpWorkers(ctx, life context.Context) error {
-	if !h.node.cfg.Framework.HasServices() || ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return h.node.RunPhase(record.PhaseWorkers, func() error {
-		if h.membership.HasSpares() {
-			h.startOwnWorker(life)
-		} else if err := h.node.serveWorker(ctx, h.running.cluster.Endpoint, h.node.placement.Slot.Load()); err != nil {
-			return err
-		}
-		if err := h.awaitState(ctx, record.StateServiceUp,
-			h.node.cfg.CheckTimeout()+2*h.node.cfg.Times.Start+h.node.Timing.SilenceTimeout); err != nil {
-			return err
-		}
-		return h.awaitFrameworkMembers(ctx)
-	})
-}
-
-// startOwnWorker starts the head's own worker, unless that of its present place runs already. Its
-// place is always the first.
-func (h *head) startOwnWorker(ctx context.Context) {
-	members, _ := h.membership.Members()
-	if since, taken := h.node.placement.AssignedSince(); taken && since == members[0].SinceGeneration {
-		return
-	}
-	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
-	h.node.placement.AssignSlot(ctx, place, func(ctx context.Context) error {
-		return h.node.serveWorker(ctx, h.running.cluster.Endpoint, place)
-	})
+	return h.awaitTeamUp(ctx, h.bringUpRoles)
 }
 
 // awaitChecks waits until all nodes of the team have passed their checks, and compares their
@@ -374,18 +277,6 @@ func (h *head) awaitChecks(ctx context.Context) error {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
-}
-
-// awaitFrameworkMembers waits until the framework's own list of members, if it has one, contains
-// every node.
-func (h *head) awaitFrameworkMembers(ctx context.Context) error {
-	members := make([]framework.Member, 0, h.membership.Count())
-	for _, nodeIndex := range h.membership.MemberNodes() {
-		members = append(members, framework.Member{NodeIndex: nodeIndex, Host: h.node.id.HostOf(nodeIndex)})
-	}
-	h.progress.pollingMembers.Store(true)
-	defer h.progress.pollingMembers.Store(false)
-	return h.running.cluster.AwaitMembers(ctx, members, h.node.cfg.Times.Start)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline;
@@ -404,9 +295,13 @@ func (h *head) awaitNodes(ctx context.Context, something string, within time.Dur
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
+	return h.lateNodesFailure(within, missing(last), something)
+}
+
+// lateNodesFailure returns the failure that nodes have not done something in time.
+func (h *head) lateNodesFailure(within time.Duration, late []int, something string) *health.Failure {
 	return health.NewFailure(health.DeadlinePassed,
-		"the head waited %s for %s %s, which neither happened nor failed",
-		within, h.node.nodeNames(missing(last)), something)
+		"the head waited %s for %s %s, which neither happened nor failed", within, h.node.nodeNames(late), something)
 }
 
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
@@ -417,8 +312,8 @@ func (h *head) openGate() error {
 		endpoint = ofRole.endpoint
 	}
 	h.node.serviceInfo.Store(&serviceInfo{endpoint: endpoint, hosts: h.teamHosts()})
-	if h.running.roles != nil {
-		h.running.roles.OpenGate(h.node.RunCtx)
+	if all := h.roleHead(); all != nil {
+		all.OpenGate(h.node.RunCtx)
 	}
 	toGate := h.node.Events.SinceStart()
 	if err := h.node.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
@@ -440,7 +335,7 @@ func (h *head) openGate() error {
 // for a stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
-	if h.running.roles == nil {
+	if !h.node.cfg.HasPrimary() {
 		h.node.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.node.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -448,7 +343,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	if h.running.world != nil {
 		h.node.Background(func(context.Context) { h.watchRankLinks(ctx) })
 	}
-	why, err := h.running.roles.AwaitPrimaries(ctx)
+	why, err := h.roleHead().AwaitPrimaries(ctx)
 	if err == nil {
 		err = h.awaitSpawned(ctx)
 	}
@@ -469,7 +364,7 @@ func (h *head) DriverSpec() process.Spec {
 		Name: service.DriverName, Argv: h.node.cfg.Driver, Stdin: h.node.cfg.Streams.In,
 		Stdout: h.node.cfg.Streams.Out, Stderr: h.node.cfg.Streams.Err,
 		Env: h.addRemoteEnv(h.node.driverEnv(h.node.childEnv(h.node.cfg.Environ,
-			&membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
+			&service.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
 	}
 }
 
@@ -515,8 +410,8 @@ const answerTimeout = 200 * time.Millisecond
 func (h *head) awaitExitReports(ctx context.Context) {
 	asked := time.Now()
 	h.progress.endedAt = asked
-	cfg := &h.node.cfg
-	if h.peerLinks != nil && (cfg.Framework.HasServices() || cfg.Sandbox.IsRequested() || cfg.Roles.AreGiven()) {
+	hasOthers := slices.ContainsFunc(h.node.defs, func(d roles.Definition) bool { return !d.Primary || d.BuiltIn == "" })
+	if h.peerLinks != nil && hasOthers {
 		h.peerLinks.RequestHeartbeats() // they come after the reports
 		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout &&
 			ctxutil.SleepContext(ctx, statePollInterval/5) {

@@ -30,8 +30,7 @@ const teamWaitDivisor = 8
 // errTeamChanged is the cause of contexts that end because the team has changed.
 var errTeamChanged = errors.New("the team was changed by another head")
 
-// updateTeam publishes a new team if the listing l of Nodes requires one. It ends the run if that
-// fails.
+// updateTeam chooses a new team if the listing l of Nodes requires one.
 func (h *head) updateTeam(l signal.Listing) {
 	if !h.membership.HasSpares() || h.node.RunCtx.Err() != nil {
 		return
@@ -40,10 +39,6 @@ func (h *head) updateTeam(l signal.Listing) {
 	ready, within := l.NodesIn(h.requiredState()), h.node.cfg.Times.Join/teamWaitDivisor
 	record := h.membership.NextRecord(ready, h.node.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
 	if record == nil {
-		return
-	}
-	if err := h.node.Publish(signal.ControlDir, signal.SeriesTeam.Name(record.Generation), record, false); err != nil {
-		h.node.CancelRun(health.AsFailure(err))
 		return
 	}
 	h.membership.ApplyRecord(record)
@@ -268,7 +263,7 @@ func newChecker(n *node) *lifecycle.Checker {
 		WatchGPU: n.gpuMonitor.StartWatch}
 	if setup := n.cfg.SetupRole(); setup != nil {
 		checker.Setup = func(ctx context.Context) error {
-			env := envlist.With(n.childEnv(n.cfg.Environ, n.launchPlace()), setup.Program.Env)
+			env := envlist.With(n.childEnv(n.cfg.Environ, n.launchSlot()), setup.Program.Env)
 			return n.children.RunSetup(ctx, setup.Program.Command, env, setup.Timeout)
 		}
 	}

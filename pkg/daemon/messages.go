@@ -145,5 +145,5 @@ func (n *node) runEndCommand(end *lifecycle.Outcome, result *record.Result) {
 	}
 	n.console.UnmuteWarnings()
 	defer n.console.Mute()
-	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchPlace()), result, n.Log)
+	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchSlot()), result, n.Log)
 }

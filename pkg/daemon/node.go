@@ -20,7 +20,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -40,7 +39,7 @@ type node struct {
 	lifecycle.Monitor
 	children   *service.Children
 	privateDir *service.TempDir
-	placement  membership.Placement
+	teamPlace
 	nodeMonitors
 	localWorld
 	localRoles
@@ -200,12 +199,12 @@ func (n *node) followSteps(nodes *signal.Watch) func(ctx context.Context) {
 	}
 }
 
-// childEnv returns base with the variables for a child of this node. place is nil if the child has
+// childEnv returns base with the variables for a child of this node. slot is nil if the child has
 // none in the team.
-func (n *node) childEnv(base []string, place *membership.Slot) []string {
+func (n *node) childEnv(base []string, slot *service.Slot) []string {
 	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
-		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place,
+		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: slot,
 		GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
 	}
 	if here := n.worldNode.Load(); here != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -49,8 +50,8 @@ func (h *head) formatWait(lacks []membership.UnmetStep, waited time.Duration) st
 func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 	asked := membership.Requirements{
 		NeedChecks:    h.node.cfg.HasNodeChecks(),
-		NeedSandboxes: h.node.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
-		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(),
+		NeedSandboxes: h.node.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(),
+		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: isClosed(h.progress.serviceUp),
 		FrameworkPending: h.progress.pollingMembers.Load(),
 	}
 	return asked.UnmetSteps(func(state record.State) []int {
@@ -59,14 +60,22 @@ func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 }
 
 // hasEnoughSandboxes reports whether enough sandboxes are ready for the gate.
-func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
-	ready := signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed))
-	return h.node.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(ready), h.membership.Count())
+func (h *head) hasEnoughSandboxes() bool {
+	all := h.roleHead()
+	if all == nil {
+		return false
+	}
+	_, isSatisfied := all.Lacking(roles.BuiltInSandbox)
+	return isSatisfied
 }
 
-// lacksSandboxes reports whether too few sandboxes are left for the gate without those of some nodes.
-func (h *head) lacksSandboxes(failed []int) bool {
-	return h.node.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(failed), h.membership.Count())
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.

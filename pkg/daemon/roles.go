@@ -16,9 +16,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -138,12 +138,11 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 }
 
 // bringUpRoles plans the roles, starts them, and waits for what the gate requires. Those of an early
-// plan start while other nodes still join and check themselves.
+// plan, and those of flags, start while other nodes still join and check themselves.
 func (h *head) bringUpRoles(ctx context.Context) error {
-	early := h.running.earlyChoice
-	if early == nil {
-		if err := h.awaitChecks(ctx); err != nil || !h.node.cfg.Roles.AreGiven() {
-			return err // the plan of a world follows before the gate
+	if h.node.cfg.Roles.AreGiven() && h.running.earlyChoice == nil {
+		if err := h.awaitChecks(ctx); err != nil {
+			return err
 		}
 		if err := h.planRoles(ctx); err != nil {
 			return err
@@ -153,15 +152,8 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	planned := make(chan struct{}) // closed when the plan holds
 	parts.Go(func() error {
-		if h.running.roles == nil { // otherwise only the team has changed
-			choice, err := h.agreeOnPlan(own, early)
-			if err != nil {
-				return err
-			}
-			h.running.roles = h.newRoleHead(choice)
-			if err := h.beginRoles(choice); err != nil {
-				return err
-			}
+		if err := h.holdPlan(own); err != nil {
+			return err
 		}
 		close(planned)
 		return h.awaitRoles(own)
@@ -175,17 +167,79 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		}
 		// From now on the run may go on without a node.
 		if ctxutil.AwaitDone(own, planned) {
-			h.membership.DecideLosses(h.running.roles.LoseNodes)
+			h.membership.DecideLosses(h.roleHead().LoseNodes)
 		}
 		return nil
 	})
 	return parts.Wait()
 }
 
+// holdPlan makes the early plan hold when all nodes have agreed to it. Without one, it plans the built-in
+// roles on the present team.
+func (h *head) holdPlan(ctx context.Context) error {
+	early := h.running.earlyChoice
+	if early == nil {
+		return h.planTeam(ctx)
+	}
+	choice, err := h.agreeOnPlan(ctx, early)
+	if err != nil {
+		return err
+	}
+	return h.beginRoles(ctx, choice)
+}
+
+// planTeam plans the built-in roles on the team, and publishes the plan. Ranks follow when it is certain
+// which nodes they use.
+func (h *head) planTeam(ctx context.Context) error {
+	isLater := func(d roles.Definition) bool { return !d.IsFlagWorld() }
+	if !h.membership.HasSpares() && !slices.ContainsFunc(h.node.defs, isLater) {
+		return nil
+	}
+	rec := h.teamRecord()
+	rec.Without = []roles.BuiltIn{roles.BuiltInRanks}
+	return h.useTeamPlan(ctx, rec)
+}
+
+// teamRecord returns the record of a plan on the present team.
+func (h *head) teamRecord() *roles.PlanRecord {
+	members, _ := h.membership.Members()
+	rec := &roles.PlanRecord{Number: h.membership.NextPlan(h.running.number), Dropped: h.membership.DroppedNodes()}
+	hosts := h.teamHosts()
+	for place, member := range members {
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: member.NodeIndex, Host: hosts[place],
+			Since: member.SinceGeneration})
+	}
+	return rec
+}
+
+// useTeamPlan publishes a plan of the built-in roles, and makes it the newest one.
+func (h *head) useTeamPlan(ctx context.Context, rec *roles.PlanRecord) error {
+	plan, err := instances.MakePlan(h.node.defs, rec)
+	if err != nil {
+		return err
+	}
+	if err := h.publishPlan(rec); err != nil {
+		return err
+	}
+	return h.beginRoles(ctx, &instances.NodeChoice{Plan: plan, Record: rec})
+}
+
+// startAlone starts the service of the head and its sandbox if the head chooses the team, which may take
+// long: neither depends on it.
+func (h *head) startAlone() error {
+	if !h.node.cfg.AssignsPlaces() || len(h.node.defs) == 0 {
+		return nil
+	}
+	return h.startOwnRoles(&roles.PlanRecord{
+		Offers: []roles.NodeFacts{{Host: h.node.id.Host}}, Number: -1,
+		Without: []roles.BuiltIn{roles.BuiltInWorker, roles.BuiltInRanks},
+	})
+}
+
 // planRolesEarly plans the roles before any node has joined, if that is possible, and returns the
 // record of the plan.
 func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlRecord {
-	if h.node.cfg.World.IsRequested() && h.membership.HasSpares() {
+	if h.node.cfg.AssignsPlaces() {
 		return nil // the plan follows when the team is known
 	}
 	choice := instances.PlanEarly(h.node.RunCtx, h.node.defs, h.node.cfg.Roles.Spares, instances.EarlyFacts{
@@ -248,16 +302,16 @@ func (h *head) planRoles(ctx context.Context) error {
 		return err
 	}
 	choice.Record.Roles = roles.Describe(h.node.defs)
-	h.running.roles = h.newRoleHead(choice)
+	all := h.newRoleHead(choice)
 	// From now on a spare takes the place of a node, instead of being chosen in place of it.
-	if !h.membership.FreezeMembers(changed, h.running.roles.LoseNodes) {
+	if !h.membership.FreezeMembers(changed, all.LoseNodes) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
 	if err := h.publishPlan(choice.Record); err != nil {
 		return err
 	}
-	return h.beginRoles(choice)
+	return h.followRoles(ctx, choice, all)
 }
 
 // offersTimeout is how long the head waits for the nodes to agree to a plan, or to make offers.
@@ -267,6 +321,7 @@ func (h *head) offersTimeout() time.Duration {
 
 // publishPlan publishes a plan of the roles.
 func (h *head) publishPlan(rec *roles.PlanRecord) error {
+	h.running.number = rec.Number
 	published := *rec // Publish writes its header, while a loss may already change the plan
 	return h.node.Publish(signal.ControlDir, signal.SeriesPlan.Name(rec.Number), &published, false)
 }
@@ -288,41 +343,72 @@ func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
 		IsBusy: func() bool {
 			return h.requests.IsBusy() || h.node.serviceInfo.Load() == nil && !h.node.cfg.Roles.AreGiven()
 		},
+		IsHeadServiceUp: func() bool { return isClosed(h.progress.serviceUp) },
 		Failed: func(cause record.Failure, at time.Time) {
+			if cause.Kind == health.SandboxDied { // a spare may take the place of the node
+				h.reportFailure(cause, at)
+				return
+			}
 			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
 }
 
-// beginRoles starts the roles by the plan that holds.
-func (h *head) beginRoles(choice *instances.NodeChoice) error {
+// beginRoles starts the roles by the plan that holds, which may replace another one before the gate.
+func (h *head) beginRoles(ctx context.Context, choice *instances.NodeChoice) error {
+	return h.followRoles(ctx, choice, h.newRoleHead(choice))
+}
+
+// followRoles starts the roles by the plan that holds, for which all decides.
+func (h *head) followRoles(ctx context.Context, choice *instances.NodeChoice, all *instances.Head) error {
 	if idle := choice.IdleNodes(); len(idle) > 0 {
 		h.node.Log.Warn("no role uses " + h.node.nodeNames(idle))
 	}
-	h.setRendezvousLink()
 	if rec := instances.PlaceFlagRanks(choice.Plan, h.node.cfg.World.MaxPerNode); rec != nil {
 		h.openFlagWorld(rec)
 	}
-	h.node.Background(h.running.roles.Follow)
-	return h.node.startRoles(choice.Record, h)
+	if h.running.endRoles != nil {
+		h.running.endRoles()
+	}
+	h.running.roles.Store(all)
+	following, end := context.WithCancel(h.node.WorkCtx)
+	h.running.endRoles = end
+	h.node.Background(func(context.Context) { all.Follow(following) })
+	if h.node.roles == nil {
+		return h.startOwnRoles(choice.Record)
+	}
+	h.node.roles.UsePlan(ctx, choice)
+	return nil
+}
+
+// startOwnRoles starts the supervisors of the instances on the head's node.
+func (h *head) startOwnRoles(rec *roles.PlanRecord) error {
+	h.setRendezvousLink()
+	return h.node.startRoles(rec, builtInServices{node: h.node, head: h}, h)
 }
 
 // awaitRoles waits until the roles have what the gate requires.
 func (h *head) awaitRoles(ctx context.Context) error {
-	if !h.node.cfg.Roles.AreGiven() { // the driver starts at the gate
-		return nil
+	if !h.node.cfg.Roles.AreGiven() {
+		parts, own := errgroup.WithContext(ctx)
+		parts.Go(func() error { return h.awaitServices(own) })
+		if h.node.cfg.Sandbox.IsRequested() {
+			parts.Go(func() error { return h.awaitSandboxes(own) })
+		}
+		return parts.Wait()
 	}
 	return h.node.RunPhase(record.PhaseWorkers, func() error {
-		if err := h.running.roles.AwaitSteps(ctx, h.node.cfg.Times.Join); err != nil {
+		if err := h.roleHead().AwaitSteps(ctx, h.node.cfg.Times.Join); err != nil {
 			return err
 		}
-		return h.running.roles.AwaitGate(ctx)
+		return h.roleHead().AwaitGate(ctx)
 	})
 }
 
 // startRoles starts the supervisors of the instances on this node. driver has the driver, and is nil on
 // other nodes than the head's.
-func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (err error) {
+func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
+	driver instances.DriverHost) (err error) {
 	plan := n.reviewed
 	if plan == nil || rec != n.earlyPlan {
 		if plan, err = instances.MakePlan(n.defs, rec); err != nil {
@@ -332,7 +418,7 @@ func (n *node) startRoles(rec *roles.PlanRecord, driver instances.DriverHost) (e
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: n.defs, Record: rec, Plan: plan,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
-		Host: n, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
+		Host: n, Services: services, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
 		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err != nil {
@@ -362,7 +448,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.node.startRoles(rec, nil)
+	return w.node.startRoles(rec, builtInServices{node: w.node, worker: w}, nil)
 }
 
 // The node gives the processes of roles what they get from it: it implements [instances.Host].
@@ -373,11 +459,11 @@ func (n *node) Environ(more map[string]string) []string {
 }
 
 // ChildEnviron implements [instances.Host].
-func (n *node) ChildEnviron(base []string) []string { return n.childEnv(base, n.placement.Slot.Load()) }
+func (n *node) ChildEnviron(base []string) []string { return n.childEnv(base, n.slot.Load()) }
 
 // DescribeNode implements [instances.Host].
 func (n *node) DescribeNode(f framework.Framework, member instances.Member) (framework.Node, error) {
-	self, err := n.describeForFramework(f, &membership.Slot{TeamIndex: member.Index, Size: member.Size})
+	self, err := n.describeForFramework(f, &service.Slot{Place: member.Index, Size: member.Size})
 	self.RunName, self.LaunchIndex = member.Cluster, member.Index
 	return self, err
 }

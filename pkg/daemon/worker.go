@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
@@ -159,32 +157,31 @@ func (w *worker) runPhases(ctx context.Context) error {
 		return err
 	}
 	if w.node.cfg.AssignsPlaces() {
-		return w.followTeam(ctx)
+		w.node.Events.EnterPhase(record.PhaseStandby)
+		w.node.ControlWatch.SpeedUp()
 	}
-	parts, ctx := errgroup.WithContext(ctx)
-	parts.Go(func() error { return w.node.serveSandbox(ctx) })
-	if w.node.cfg.Roles.AreGiven() {
-		parts.Go(func() error { return w.runLocalRoles(ctx) })
-	}
-	parts.Go(func() error { return w.serveWorkerInPlace(ctx, w.node.placement.Slot.Load()) })
-	if err := parts.Wait(); err != nil {
+	if err := w.runLocalRoles(ctx); err != nil {
 		return err
 	}
-	// Start the ranks of this node at the gate, if any, and wait for the end of the run.
-	w.node.Events.EnterPhase(record.PhaseDriver)
-	w.node.reportUp()
-	if !w.node.cfg.Roles.AreGiven() {
-		if err := w.runLocalRoles(w.node.RunCtx); err != nil {
+	switch {
+	case w.node.cfg.AssignsPlaces():
+		if err := w.awaitGate(ctx); err != nil {
 			return err
 		}
+	case w.node.roles != nil:
+		w.node.roles.AwaitServices(ctx)
 	}
+	// Start the ranks of this node at the gate, if any, and wait for the end of the run.
+	if w.node.slot.Load() != nil && ctx.Err() == nil {
+		w.node.Events.EnterPhase(record.PhaseDriver)
+	}
+	w.node.reportUp()
 	if w.node.cfg.World.IsRequested() { // without a peer link, polls show the open gate
-		_, _ = w.node.ControlWatch.FollowListings(w.node.RunCtx,
-			func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
+		_ = w.awaitGate(ctx)
 	}
 	w.slowPolling()
-	<-w.node.RunCtx.Done()
-	return context.Cause(w.node.RunCtx)
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // awaitRequiredLink waits until the peer link is up, if the configuration requires one.

@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -82,7 +80,7 @@ func (n *node) boundResources() affinity.ResourceKinds {
 // addWorldFacts adds to a plan of the ranks of flags what only the head knows: where they meet, and
 // how often the job has been restarted. It keeps the port for them. Other plans stay as they are.
 func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
-	if !h.node.cfg.World.IsRequested() {
+	if !h.node.cfg.World.IsRequested() || slices.Contains(rec.Without, roles.BuiltInRanks) {
 		return nil
 	}
 	port, release, err := ranks.HoldPort()
@@ -102,7 +100,7 @@ func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
 // planWorld plans the ranks of flags on the nodes of the team, and publishes the plan, unless they
 // were planned early. The open gate starts them.
 func (h *head) planWorld(ctx context.Context) error {
-	if !h.node.cfg.World.IsRequested() || h.running.roles != nil {
+	if !h.node.cfg.World.IsRequested() || h.running.world != nil {
 		return nil
 	}
 	if h.node.cfg.World.NeedsSlotCounts() {
@@ -111,12 +109,12 @@ func (h *head) planWorld(ctx context.Context) error {
 			return err
 		}
 	}
-	counts, hosts, rec := h.nodeWatch.LastListing().SlotCounts(), h.teamHosts(), new(roles.PlanRecord)
+	counts, rec := h.nodeWatch.LastListing().SlotCounts(), h.teamRecord()
 	fixed, _ := h.node.cfg.World.FixedPerNode()
 	var slots []int
-	for place, node := range h.membership.MemberNodes() {
-		slots = append(slots, cmp.Or(fixed, counts[node]))
-		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node, Host: hosts[place], Slots: slots[place]})
+	for place := range rec.Offers {
+		slots = append(slots, cmp.Or(fixed, counts[rec.Offers[place].NodeIndex]))
+		rec.Offers[place].Slots = slots[place]
 	}
 	if err := h.node.cfg.World.CheckTotal(slots); err != nil {
 		return health.NewFailure(health.Launch, "%v", err)
@@ -124,16 +122,7 @@ func (h *head) planWorld(ctx context.Context) error {
 	if err := h.addWorldFacts(rec); err != nil {
 		return err
 	}
-	plan, err := instances.MakePlan(h.node.defs, rec)
-	if err != nil {
-		return err
-	}
-	choice := &instances.NodeChoice{Plan: plan, Record: rec}
-	h.running.roles = h.newRoleHead(choice)
-	if err := h.publishPlan(rec); err != nil {
-		return err
-	}
-	return h.beginRoles(choice)
+	return h.useTeamPlan(ctx, rec)
 }
 
 // openFlagWorld opens the head's side of the world of the ranks of flags.
@@ -171,7 +160,7 @@ func (h *head) awaitSpawned(ctx context.Context) error {
 // primariesEnd returns the orderly outcome after all primary roles have ended. Its code is that of the
 // first rank that has failed, if the others have gone on.
 func (h *head) primariesEnd(ctx context.Context, why string) error {
-	failed, err := h.running.roles.FailedRanks(ctx)
+	failed, err := h.roleHead().FailedRanks(ctx)
 	if err != nil {
 		return err
 	}
@@ -241,7 +230,7 @@ func (h *head) watchRankLinks(ctx context.Context) {
 
 // OpenFlagWorld implements [instances.Host].
 func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node {
-	place := &membership.Slot{TeamIndex: nodeIndex, Size: len(rec.Hosts)}
+	place := &service.Slot{Place: nodeIndex, Size: len(rec.Hosts)}
 	here := world.OpenNode(n.RunCtx, world.Config{
 		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Placement: rec,
 		NodeIndex: nodeIndex, PMIx: n.pmix,
@@ -264,7 +253,7 @@ func (n *node) WorldConfig() world.NodeConfig {
 }
 
 // rankEnv returns the environment that all ranks of this node have in common.
-func (n *node) rankEnv(place *membership.Slot, rec *world.Placement) []string {
+func (n *node) rankEnv(place *service.Slot, rec *world.Placement) []string {
 	var endpoint framework.Endpoint
 	if known := n.serviceInfo.Load(); known != nil {
 		endpoint = known.endpoint

@@ -206,6 +206,14 @@ func (r *Membership) NextRecord(
 	}
 }
 
+// NextPlan returns the number of the next plan on the present members, after that of the newest one, which
+// is -1 if there is none. The first plan on members has the number of their generation.
+func (r *Membership) NextPlan(newest int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(newest+1, r.current.Generation)
+}
+
 // AwaitsLink reports whether the first choice waits a moment for the peer link of a node.
 func (r *Membership) AwaitsLink() bool {
 	r.mu.Lock()

@@ -33,20 +33,40 @@ type Definition struct {
 	Required Requirement   `json:"require"`
 	Stop     StopPolicy    `json:"-"`
 	Line     int           `json:"-"` // line of the role in its file, from 1; 0 if it has none
-	// BuiltIn reports that flags stand for the role: its processes have their own names, logs and
-	// variables.
-	BuiltIn bool `json:"-"`
+	// BuiltIn is the kind of a role for which flags stand: its processes have their own names, logs and
+	// variables. It is empty for a role of a file.
+	BuiltIn BuiltIn `json:"-"`
+	// PlannedLater reports that the role gets instances only with a later plan.
+	PlannedLater bool `json:"-"`
+}
+
+// BuiltIn is a kind of roles for which flags stand.
+type BuiltIn string
+
+// The kinds of built-in roles.
+const (
+	BuiltInDriver  BuiltIn = "driver"
+	BuiltInRanks   BuiltIn = "ranks"
+	BuiltInHead    BuiltIn = "head"    // the service of the head
+	BuiltInWorker  BuiltIn = "worker"  // the service of each node
+	BuiltInSandbox BuiltIn = "sandbox" // of each node
+)
+
+// IsService reports whether the kind is that of a service. The daemon publishes its readiness as a
+// state of its node, and ends it with all other processes of the node.
+func (b BuiltIn) IsService() bool {
+	return b == BuiltInHead || b == BuiltInWorker || b == BuiltInSandbox
 }
 
 // EndsWithAnyCode reports whether the role ends as it should with any exit codes, which decide about that
 // of the run: it is the driver of flags, or its ranks go on when one has failed.
 func (d *Definition) EndsWithAnyCode() bool {
-	return d.Primary && (d.BuiltIn && !d.Placement.HasRanks || d.Placement.RanksGoOn)
+	return d.Primary && (d.BuiltIn == BuiltInDriver || d.Placement.RanksGoOn)
 }
 
 // IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its node,
 // with which the daemon ends; ranks that have ended may have spawned others.
-func (d *Definition) IsFlagWorld() bool { return d.BuiltIn && d.Placement.HasRanks }
+func (d *Definition) IsFlagWorld() bool { return d.BuiltIn == BuiltInRanks }
 
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {
@@ -264,11 +284,15 @@ func ClusterRoles(defs []Definition, def Definition, framework string) (names []
 // WithoutSetup returns the roles except those that prepare the nodes: when the others start, these have
 // succeeded.
 func WithoutSetup(defs []Definition) []Definition {
-	isSetup := func(d Definition) bool { return d.PreparesNode }
-	if !slices.ContainsFunc(defs, isSetup) {
+	return without(defs, func(d Definition) bool { return d.PreparesNode })
+}
+
+// without returns the roles except those that match.
+func without(defs []Definition, match func(Definition) bool) []Definition {
+	if !slices.ContainsFunc(defs, match) {
 		return defs
 	}
-	rest := slices.DeleteFunc(slices.Clone(defs), isSetup)
+	rest := slices.DeleteFunc(slices.Clone(defs), match)
 	for i := range rest {
 		rest[i].After = slices.DeleteFunc(slices.Clone(rest[i].After), func(name string) bool {
 			return !slices.ContainsFunc(rest, func(d Definition) bool { return d.Name == name })

@@ -37,7 +37,7 @@ func IsReadyAtStart(def *Definition, rule StartRule) bool {
 // NeedsPorts reports whether one of the roles needs ports that its file does not fix.
 func NeedsPorts(defs []Definition) bool {
 	return slices.ContainsFunc(defs, func(d Definition) bool {
-		return d.Placement.HasRanks && !d.BuiltIn || d.Program.Framework != "" || neededPorts(&d) > 0
+		return d.Placement.HasRanks && d.BuiltIn == "" || d.Program.Framework != "" || neededPorts(&d) > 0
 	})
 }
 
@@ -45,7 +45,7 @@ func NeedsPorts(defs []Definition) bool {
 // ports, the addresses of others, or GPUs. Those of a built-in role need only the head's.
 func NeedsAgreement(defs []Definition) bool {
 	return NeedsPorts(defs) || DependsOnGPUs(defs) || slices.ContainsFunc(defs, func(d Definition) bool {
-		return d.Placement.NodesPerInstance != 1 && !d.BuiltIn || len(d.Program.Ports) > 0
+		return d.Placement.NodesPerInstance != 1 && d.BuiltIn == "" || len(d.Program.Ports) > 0
 	})
 }
 

@@ -24,7 +24,7 @@ func TestStartRuleOf(t *testing.T) {
 	}
 	builtInWorld := func(d *roles.Definition) {
 		world(d)
-		d.BuiltIn, d.Placement.GPUs = true, roles.GPUsAll
+		d.BuiltIn, d.Placement.GPUs = roles.BuiltInRanks, roles.GPUsAll
 	}
 	serving := func(d *roles.Definition) { d.Program.Ports = []roles.PortRequest{{Name: "http", Count: 1}} }
 	bound := func(d *roles.Definition) { d.Placement.GPUs = 2 }

@@ -74,8 +74,10 @@ func StartLevels(defs []Definition) [][]string {
 }
 
 // EndLevels returns the names of the roles in the order in which they are stopped at an orderly
-// end: the primary ones, then each role after all roles that have it in their After.
+// end: the primary ones, then each role after all roles that have it in their After. Built-in services
+// end with all other processes of their nodes.
 func EndLevels(defs []Definition) [][]string {
+	defs = without(defs, func(d Definition) bool { return d.BuiltIn.IsService() })
 	dependants := make([][]int, len(defs))
 	for at, references := range resolveReferences(defs, namesAfter) {
 		for _, other := range references {

@@ -255,7 +255,7 @@ func (p *planner) shareNodes() error {
 				}
 			}
 		}
-		if len(role.Nodes) == 0 {
+		if len(role.Nodes) == 0 && role.BuiltIn == "" {
 			return role.refuse("there are no nodes%s", p.nameGroup(place.Group))
 		}
 		return nil
@@ -274,6 +274,9 @@ func (p *planner) makeInstances() error {
 	counts := make([]int, len(p.Nodes))
 	for at := range p.Roles {
 		role := &p.Roles[at]
+		if role.PlannedLater {
+			continue
+		}
 		span := max(1, role.Placement.NodesPerInstance)
 		if role.Placement.NodesPerInstance == NodesAll {
 			span = len(role.Nodes)
@@ -320,7 +323,7 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 	for i, place := range nodes {
 		perNode := ranks[i]
 		limit := maxProcesses
-		if def.BuiltIn {
+		if def.BuiltIn != "" {
 			limit = maxRanks
 		}
 		if counts[place] += perNode; counts[place] > limit {
@@ -361,7 +364,7 @@ func (p *planner) countRanks(def *Definition, nodes []int) (counts []int, err er
 func (p *planner) countOn(def *Definition, place int, key string, count int) (int, error) {
 	node := p.Nodes[place]
 	switch {
-	case count == PerSlot && def.BuiltIn:
+	case count == PerSlot && def.BuiltIn != "":
 		return node.Slots, nil
 	case count == PerNUMA:
 		return max(1, node.NUMAs), nil
@@ -382,6 +385,9 @@ func (p *planner) countOn(def *Definition, place int, key string, count int) (in
 func (p *planner) checkQuorums() error {
 	for _, role := range p.Roles {
 		count := len(role.Instances)
+		if role.BuiltIn != "" { // the gate waits until there are more, or fails
+			continue
+		}
 		if highest := max(role.Required.Start.Of(count), role.Required.Run.Of(count)); highest > count {
 			return role.refuse("it requires %d instances, and has %d on %s",
 				highest, count, countNodes(len(role.Nodes)))

@@ -60,12 +60,12 @@ func TestPlanTotals(t *testing.T) {
 	world := func(perNode, total int, oversubscribe bool) Definition {
 		def := placed("a", Placement{Nodes: NodesAll, NodesPerInstance: NodesAll, RanksPerNode: perNode,
 			Ranks: total, Oversubscribe: oversubscribe, HasRanks: true, GPUs: GPUsAll})
-		def.BuiltIn = true
+		def.BuiltIn = BuiltInRanks
 		return def
 	}
 	ofRole := func(perNode, total, gpus int) Definition {
 		def := world(perNode, total, false)
-		def.BuiltIn, def.Placement.GPUs = false, gpus
+		def.BuiltIn, def.Placement.GPUs = "", gpus
 		return def
 	}
 	for _, tc := range []struct {

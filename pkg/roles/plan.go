@@ -30,6 +30,9 @@ type NodeFacts struct {
 	Cores int `json:"cores,omitempty"`
 	// Slots is the number of ranks of a built-in role that the node can have, if it depends on the node.
 	Slots int `json:"slots,omitempty"`
+	// Since is the number of the plan since which the node's place and the number of nodes have not
+	// changed. Its built-in services, which have both in their environment, run since then.
+	Since int `json:"since,omitempty"`
 }
 
 // BlockSize is the number of ports that a node offers for its processes.
@@ -129,15 +132,29 @@ type PlanRecord struct {
 	// Early reports that the head has made the plan before any node had joined, from facts that it
 	// has assumed: see [NeedsAgreement].
 	Early bool `json:"early,omitempty"`
+	// Dropped has the nodes that were dropped from a team that has spares, because of a fault.
+	Dropped []record.DroppedNode `json:"dropped,omitempty"`
+	// Without has the kinds of built-in roles whose instances only a later plan has, before the gate.
+	Without []BuiltIn `json:"without,omitempty"`
 	// RestartCount is the number of restarts of the job before this run, for the ranks of a built-in role.
 	RestartCount int `json:"restart_count,omitempty"`
 	Number       int `json:"-"` // the record's
 }
 
+// DropReason returns the reason for which a node was dropped from the team.
+func (r *PlanRecord) DropReason(node int) string {
+	for _, dropped := range r.Dropped {
+		if dropped.NodeIndex == node {
+			return dropped.Reason
+		}
+	}
+	return "the head does not say why"
+}
+
 // Describe returns the definitions for a [PlanRecord], without built-in ones. Commands and variables, which may contain
 // secrets, are never a part of their JSON form.
 func Describe(defs []Definition) []Definition {
-	described := slices.DeleteFunc(slices.Clone(defs), func(d Definition) bool { return d.BuiltIn })
+	described := slices.DeleteFunc(slices.Clone(defs), func(d Definition) bool { return d.BuiltIn != "" })
 	for i := range described {
 		ready := &described[i].Ready
 		if ready.Probe == "" {

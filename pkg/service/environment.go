@@ -10,11 +10,13 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
+
+// Slot is the place of a node in the team, and the number of the team's nodes.
+type Slot struct{ Place, Size int }
 
 // Environment holds the information that a run passes to the children of a node in environment
 // variables.
@@ -22,8 +24,7 @@ type Environment struct {
 	Run, Dir string            // name and directory of the run
 	ID       launcher.Identity // identity of the node
 	Address  launcher.NodeAddress
-	// the node's position in the membership; nil for a child on a node that has none
-	Slot *membership.Slot
+	Slot     *Slot // the node's; nil for a child on a node that has none
 	// socket of the node's rendezvous server; empty without a world of ranks
 	Socket       string
 	GPUVariables map[string]string // variables that describe the node's GPUs
@@ -49,7 +50,7 @@ func (e Environment) AddTo(base []string) []string {
 	maps.Copy(more, e.flightRecorderVariables(launcher.EnvironmentOf(base)))
 	maps.Copy(more, ncclras.Variables(e.NCCLAddress, launcher.EnvironmentOf(base)))
 	if e.Slot != nil {
-		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
+		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.Place)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
 	head, _ := launcher.EnvironmentOf(base)(framework.HeadAddressVariable)

@@ -133,7 +133,7 @@ var outcomeJobs = []struct{ name, line string }{
 	{"worker exits 5 early on node 2",
 		`--nodes=3 --worker-cmd='on 2 "exit 5"' --worker-ready=file:/none -- true`},
 	{"worker exits 5 early on node 1, spare", `--nodes=3 --nnodes=2 --setup-cmd='` +
-		`[ $BRINGUPD_LAUNCH_RANK != 2 ] || await logs/j/control/team.0000' --worker-cmd='` +
+		`[ $BRINGUPD_LAUNCH_RANK != 2 ] || await logs/j/control/plan.0000' --worker-cmd='` +
 		`on 1 "exit 5"' --worker-ready='exec:[ -e $D/logs/j/nodes/0001.failed ]' -- true`},
 	{"worker is not ready on node 1", `--nodes=3 --start-timeout=4s --worker-cmd='` +
 		`[ $BRINGUPD_NODE_RANK = 1 ] || : >$D/good.$PPID; sleep 300' ` +
@@ -184,8 +184,8 @@ var outcomeJobs = []struct{ name, line string }{
 		`sleep 300' -- true`},
 	{"daemon of node 1 gets KILL before the gate, spare", `--nodes=3 --nnodes=2 ` +
 		`--lifeline=on --setup-cmd='[ $BRINGUPD_LAUNCH_RANK != 2 ] || ` +
-		`await logs/j/control/team.0000' --worker-cmd='on 1 "kill -KILL $PPID"' ` +
-		`--worker-ready='exec:[ -e $D/logs/j/control/team.0001 ]' -- true`},
+		`await logs/j/control/plan.0000' --worker-cmd='on 1 "kill -KILL $PPID"' ` +
+		`--worker-ready='exec:[ -e $D/logs/j/control/plan.0001 ]' -- true`},
 	{"daemon of node 1 gets STOP", `--nodes=2 --lifeline=on --peer-timeout=4s ` +
 		`--on-end='kill -KILL $(daemon 1)' -- sh -c 'kill -STOP $(daemon 1); sleep 300'`},
 	{"daemon of the head gets KILL", `--nodes=2 --lifeline=on --worker-cmd='sleep 300' ` +

@@ -31,18 +31,27 @@ type EarlyFacts struct {
 }
 
 // PlanEarly plans the roles before any node has joined. It returns nil if their plan depends on what
-// only the nodes know, or if they do not fit: then the offers of the nodes show why.
+// only the nodes know, or if they do not fit: then the offers of the nodes show why. A later plan has the
+// ranks of flags if their number depends on that.
 func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares, known EarlyFacts) *NodeChoice {
-	if len(defs) == 0 || len(spares) > 0 || roles.NeedsOffers(defs) {
+	rec := &roles.PlanRecord{Roles: roles.Describe(defs), Early: true}
+	without := slices.DeleteFunc(slices.Clone(defs),
+		func(d roles.Definition) bool { return d.IsFlagWorld() && d.Placement.RanksPerNode == roles.PerSlot })
+	if len(without) < len(defs) {
+		rec.Without = []roles.BuiltIn{roles.BuiltInRanks}
+	}
+	if len(without) == 0 || len(spares) > 0 || roles.NeedsOffers(without) {
 		return nil
 	}
 	if roles.AreOnHead(defs) { // no other node takes part
 		known.Size, known.Hosts = 1, []string{known.Host}
 	}
 	if len(known.Hosts) < known.Size || slices.Contains(known.Hosts, "") {
-		return nil
+		if slices.ContainsFunc(without, func(d roles.Definition) bool { return d.BuiltIn == "" || d.IsFlagWorld() }) {
+			return nil
+		}
+		known.Hosts = append(slices.Clone(known.Hosts), make([]string, max(0, known.Size-len(known.Hosts)))...)
 	}
-	rec := &roles.PlanRecord{Roles: roles.Describe(defs), Early: true}
 	firsts := known.drawBlocks(defs)
 	if firsts == nil {
 		return nil
@@ -55,7 +64,7 @@ func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares
 		}
 		rec.Offers = append(rec.Offers, facts)
 	}
-	plan, err := roles.MakePlan(defs, rec.Offers)
+	plan, err := MakePlan(defs, rec)
 	if err != nil {
 		return nil
 	}

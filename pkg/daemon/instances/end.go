@@ -79,10 +79,13 @@ const endSlack = 10 * time.Second
 // that the nodes know the orderly end, which comes after that of the primary roles. It gives up when
 // ctx ends.
 func (h *Head) StopInOrder(ctx context.Context, isPublished bool) {
+	end := endOrder{defs: h.cfg.Defs, plan: h.cfg.Plan, afterPrimaries: isPublished}
+	if len(end.levels()) == 0 {
+		return
+	}
 	if !isPublished {
 		_ = h.markControl(signal.EndName(1)) // if it cannot be written, the peer links carry it
 	}
-	end := endOrder{defs: h.cfg.Defs, plan: h.cfg.Plan, afterPrimaries: isPublished}
 	for i, names := range end.levels() {
 		h.orderLevel(i, end.awaiting(i))
 		var grace time.Duration

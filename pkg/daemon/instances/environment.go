@@ -70,7 +70,7 @@ func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 
 // hasNamedRoles reports whether a role is not built in.
 func hasNamedRoles(defs []roles.Definition) bool {
-	return slices.ContainsFunc(defs, func(d roles.Definition) bool { return !d.BuiltIn })
+	return slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.BuiltIn == "" })
 }
 
 // keys returns the keys of all roles, which nothing may show.

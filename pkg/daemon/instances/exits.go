@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -49,6 +51,10 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 			}), toleratedExit{at, rec.Message})
 		}
 	})
+	if state.role.BuiltIn.IsService() {
+		h.loseSandbox(rec, lacks, at)
+		return
+	}
 	h.logExit(state, rec, mark.Node, effect, lacks)
 	h.evaluate(state.role, rec, effect, lacks, at)
 	if effect == exitRestarts && state.spans() {
@@ -64,15 +70,21 @@ const recordReadTimeout = 10 * time.Second
 func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.InstanceExit, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	rec := new(record.InstanceExit)
-	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec)
+	rec, name := new(record.InstanceExit), signal.InstanceName(mark, h.cfg.Size)
+	state := h.instances[mark.Instance]
+	var err error
+	if state.role.BuiltIn.IsService() {
+		err = h.cfg.Dir.ReadRecord(ctx, signal.NodesDir,
+			signal.NodeName(mark.Node, h.cfg.Size, record.StateSandboxFailed), &rec.Failure)
+	} else {
+		err = h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, name, rec)
+	}
 	switch {
 	case err == nil:
 		return rec, nil
 	case ctx.Err() != nil || signal.IsStalled(err):
 		return nil, err
 	}
-	state := h.instances[mark.Instance]
 	rec.Failure = health.NewFailure(health.ServiceDied,
 		"%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
 	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
@@ -169,4 +181,13 @@ func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int,
 			Lines: rec.Lines[max(0, len(rec.Lines)-maxEventLines):]},
 		LinkFields: eventlog.LinkFields{Reason: follows},
 	})
+}
+
+// loseSandbox ends the run by the failure of a sandbox if too few are left.
+func (h *Head) loseSandbox(rec *record.InstanceExit, lacks bool, at time.Time) {
+	if lacks {
+		h.cfg.Failed(rec.Failure, at)
+	} else {
+		h.cfg.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
+	}
 }

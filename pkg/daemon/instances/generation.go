@@ -85,7 +85,7 @@ func (g *generation) watchSimulated(ctx context.Context, s *supervisor, waits *s
 // the process has ended as it should, or ctx ends first.
 func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int, all *readiness) *health.Failure {
 	switch {
-	case one.isMember:
+	case one.isService:
 		return one.AwaitFailure(ctx)
 	case s.role.EndsWithAnyCode() && one.explain != nil:
 		_ = one.explain(ctx) // the end of the rank is recorded, and is no failure
@@ -174,6 +174,9 @@ func (g *generation) runningFirst() process.Handle {
 
 // stopRemaining stops the processes that still run, and waits until none is left.
 func (g *generation) stopRemaining(s *supervisor) {
+	if s.role.BuiltIn.IsService() && (s.cfg.RunCtx.Err() != nil || s.stopAll.Err() != nil) {
+		return // it ends with all other processes of the node
+	}
 	if s.role.IsFlagWorld() {
 		s.cfg.Host.StopFlagRanks() // and those that they have spawned
 		return
@@ -182,7 +185,7 @@ func (g *generation) stopRemaining(s *supervisor) {
 	for _, one := range g.started {
 		stops.Go(func() {
 			s.stopProcess(one)
-			if !s.role.BuiltIn { // how it has ended is asked for later
+			if s.role.BuiltIn == "" || s.role.BuiltIn.IsService() { // how it has ended is asked for later
 				s.cfg.Children.RemoveChild(one.Handle)
 			}
 		})

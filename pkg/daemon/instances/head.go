@@ -35,7 +35,9 @@ type HeadConfig struct {
 	// Dropped returns the nodes that cannot be spares although they have made offers; nil: no node that
 	// makes an offer after the plan is a spare.
 	Dropped func() []record.DroppedNode
-	Failed  func(cause record.Failure, at time.Time)
+	// IsHeadServiceUp reports whether the built-in service of the head is up; nil if there is none.
+	IsHeadServiceUp func() bool
+	Failed          func(cause record.Failure, at time.Time)
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.
 	IsBusy func() bool
@@ -72,7 +74,7 @@ func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record, number: cfg.Record.Number,
-		publishing: make(ctxutil.Turn, 1), lost: make(map[int]bool), offers: make(map[int]bool),
+		publishing: make(ctxutil.Turn, 1), live: liveList{plan: cfg.Record.Number}, lost: make(map[int]bool), offers: make(map[int]bool),
 	}
 	members := membersOf(cfg.Record.Offers)
 	for _, node := range slices.Concat(members, membersOf(cfg.Spares)) {
@@ -82,7 +84,7 @@ func NewHead(cfg HeadConfig) *Head {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
-			state := newInstanceState(role, &role.Instances[j], members, h.startRule(role))
+			state := newInstanceState(role, &role.Instances[j], cfg.Record.Offers, h.startRule(role))
 			h.instances = append(h.instances, state)
 		}
 	}
@@ -105,11 +107,11 @@ func (h *Head) memberOf(node int, role *roles.RolePlan) int {
 
 // Follow handles what the nodes publish about their instances, until ctx ends.
 func (h *Head) Follow(ctx context.Context) {
-	h.cfg.Background(h.publishLive)
-	h.cfg.Background(h.followHangs)
-	h.cfg.Background(h.watchStall)
+	for _, task := range []func(context.Context){h.publishLive, h.followHangs, h.watchStall} {
+		h.cfg.Background(func(context.Context) { task(ctx) })
+	}
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		for _, exit := range h.addMarks(l.Instances(), l.SeenAt) {
+		for _, exit := range h.addMarks(slices.Concat(l.Instances(), h.serviceMarks(l)), l.SeenAt) {
 			h.handleExit(ctx, exit, l.SeenAt)
 		}
 		if done := append(l.NodesIn(record.StateDone), l.OfSteps().NodesIn(record.StateDone)...); len(done) > 0 {
@@ -224,7 +226,9 @@ func (h *Head) startRoles(ctx context.Context) {
 			continue
 		}
 		h.setStarted(role)
-		starts = append(starts, signal.StartName(role.Name))
+		if role.BuiltIn == "" { // otherwise the record of the head's service is the order
+			starts = append(starts, signal.StartName(role.Name))
+		}
 	}
 	h.mu.Unlock()
 	if len(starts) == 0 {
@@ -467,6 +471,7 @@ func (h *Head) currentLive() (l liveList) {
 	l.plan = h.number
 	for _, state := range h.instances {
 		switch {
+		case state.role.BuiltIn.IsService(): // the gate is all that needs them
 		case state.Status == roles.StatusReady && len(state.role.Program.Ports) > 0 &&
 			(h.cfg.HasStandIns || state.isListed()):
 			l.ready = append(l.ready, state.instance.Number)

@@ -364,6 +364,8 @@ func (h testHost) DescribeNode(_ framework.Framework, member Member) (framework.
 		Address: h.run.address}, nil
 }
 
+func (testHost) TakePlace(*roles.PlanRecord, int, int) {}
+
 func (testHost) RoleKey(role string) string { return "key of " + role }
 
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }

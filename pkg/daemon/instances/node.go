@@ -41,6 +41,8 @@ type NodeConfig struct {
 	Step string
 	Name string // this node's, for messages
 	Host Host   // gives the processes what they get from their node
+	// Services has the built-in services; nil if there are none.
+	Services ServiceHost
 	// Driver has the driver, if that is a role of this node; nil on other nodes than the head's.
 	Driver DriverHost
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
@@ -72,6 +74,9 @@ type Host interface {
 	DescribeNode(f framework.Framework, member Member) (framework.Node, error)
 	// RoleKey returns the secret that the processes of a role and their clients share.
 	RoleKey(role string) string
+	// TakePlace is called with each plan before its instances start, with the place of the node there and
+	// in the plan before, which is -1 if it has none.
+	TakePlace(rec *roles.PlanRecord, place, before int)
 	// PrivateDir returns a directory of the node that other users cannot read.
 	PrivateDir() (string, error)
 }
@@ -88,7 +93,6 @@ type DriverHost interface {
 type Node struct {
 	cfg         NodeConfig
 	plans       *nodePlan
-	startOnce   sync.Once // guards the start of the supervisors
 	environment environment
 	tagsLines   bool         // the output of primary roles comes from several processes
 	output      sync.Mutex   // held while such a line is written
@@ -97,7 +101,9 @@ type Node struct {
 	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
 
 	supervisors sync.WaitGroup
-	own         []*supervisor   // those of this daemon, once they run
+	mu          sync.Mutex
+	own         []*supervisor   // those of this daemon, once they run; guarded by mu
+	hasStarted  bool            // supervisors of this node have been started; guarded by mu
 	drained     context.Context // done when the orderly end is known
 	drain       context.CancelFunc
 	stopAll     context.Context // done when everything must stop
@@ -117,7 +123,8 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 		}
 	}
 	n.tagsLines = primaries != 1
-	n.plans.set(plan, cfg.Record, n.ownNode())
+	n.plans.place.Store(-1)
+	n.setPlan(plan, cfg.Record)
 	if hasNamedRoles(cfg.Defs) {
 		cfg.Steps.SetWorlds(func(number int) string {
 			role, instance := plan.FindInstance(number)
@@ -142,19 +149,62 @@ func (n *Node) Start() {
 	n.cfg.Background(n.followEndpoints)
 }
 
-// startOwn starts the supervisors of this node once, when it has a place.
+// startOwn starts the supervisors of this node when it has a place: once, but those of built-in roles
+// again when the team has changed before the gate.
 func (n *Node) startOwn() {
-	if n.plans.place.Load() >= 0 && n.stopAll.Err() == nil {
-		n.startOnce.Do(n.startSupervisors)
+	if n.plans.place.Load() < 0 || n.stopAll.Err() != nil {
+		return
+	}
+	n.endMoved()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	isFirst := !n.hasStarted
+	n.hasStarted = true
+	for _, s := range n.addSupervisors(isFirst) {
+		n.supervisors.Add(1)
+		n.cfg.Background(func(context.Context) {
+			defer n.supervisors.Done()
+			s.run()
+		})
 	}
 }
 
-func (n *Node) startSupervisors() {
+// endMoved ends the supervisors of services for which this node has another place by the newest plan.
+func (n *Node) endMoved() {
+	place := int(n.plans.place.Load())
+	isMoved := func(s *supervisor) bool {
+		return s.role.BuiltIn == roles.BuiltInWorker && s.first != n.plans.plan.Load().Nodes[place].Since
+	}
+	for _, s := range n.supervisorsNow() {
+		if isMoved(s) {
+			s.end()
+			<-s.ended
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.own = slices.DeleteFunc(n.own, isMoved)
+}
+
+// supervisorsNow returns the supervisors of this daemon at present.
+func (n *Node) supervisorsNow() []*supervisor {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.own)
+}
+
+// addSupervisors adds the supervisors of the instances on this node by the newest plan, and returns them:
+// unless they are the first ones, only those of built-in roles that have none. The caller holds mu.
+func (n *Node) addSupervisors(areFirst bool) (added []*supervisor) {
 	plan := n.plans.plan.Load()
 	var planned []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
 		isOwn := role.Program.Step == n.cfg.Step // otherwise another daemon of this node starts its processes
+		isThere := slices.ContainsFunc(n.own, func(s *supervisor) bool { return s.role.Name == role.Name })
+		if !areFirst && (role.BuiltIn == "" || isThere) {
+			continue
+		}
 		for j := range role.Instances {
 			instance := &role.Instances[j]
 			here := processesOn(instance, int(n.plans.place.Load()))
@@ -163,7 +213,7 @@ func (n *Node) startSupervisors() {
 				continue
 			}
 			if isOwn {
-				n.own = append(n.own, n.newSupervisor(role, instance))
+				added = append(added, n.newSupervisor(role, instance))
 			}
 			for _, p := range here {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
@@ -172,19 +222,17 @@ func (n *Node) startSupervisors() {
 			}
 		}
 	}
+	n.own = append(n.own, added...)
+	if !areFirst {
+		return added
+	}
 	if n.cfg.Ports != nil && n.cfg.Step != "" {
 		if err := n.cfg.Ports.TakeGrants(n.stopAll, n.cfg.Dir, n.ownNode(), planned); err != nil {
 			n.cfg.Log.Warn("cannot take over ports from the daemon of the run's own step", zap.Error(err))
 		}
 	}
 	n.cfg.Ports.KeepOnly(planned...)
-	for _, s := range n.own {
-		n.supervisors.Add(1)
-		n.cfg.Background(func(ctx context.Context) {
-			defer n.supervisors.Done()
-			s.run(ctx)
-		})
-	}
+	return added
 }
 
 // StopInOrder stops the instances of this node in the order of their roles, and waits until they have

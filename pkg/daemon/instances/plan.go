@@ -83,6 +83,12 @@ func ReadPlan(ctx context.Context, dir *signal.Dir, number int) (*roles.PlanReco
 
 // MakePlan makes the plan of the roles on nodes with these offers.
 func MakePlan(defs []roles.Definition, rec *roles.PlanRecord) (*roles.Plan, error) {
+	if len(rec.Without) > 0 {
+		defs = slices.Clone(defs)
+		for i := range defs {
+			defs[i].PlannedLater = slices.Contains(rec.Without, defs[i].BuiltIn)
+		}
+	}
 	plan, err := roles.MakePlan(defs, rec.Offers)
 	if err != nil {
 		return nil, health.NewFailure(health.Launch, "%v", err)
@@ -101,6 +107,7 @@ type nodePlan struct {
 	mu          sync.Mutex
 	generations map[int]int // guarded by mu
 	plan        atomic.Pointer[roles.Plan]
+	record      atomic.Pointer[roles.PlanRecord]
 	// lists returns the variables that are the same for all processes. They are computed once: a plan
 	// may have thousands of endpoints.
 	lists atomic.Pointer[func() map[string]string]
@@ -108,11 +115,14 @@ type nodePlan struct {
 }
 
 // firstGeneration returns the generation with which this node begins an instance: 0 unless a spare
-// has taken it over.
-func (p *nodePlan) firstGeneration(instance int) int {
+// has taken it over, or the team has changed before its service started.
+func (p *nodePlan) firstGeneration(role *roles.RolePlan, instance *roles.Instance) int {
+	if role.BuiltIn == roles.BuiltInWorker {
+		return p.plan.Load().Nodes[instance.Processes[0].Place].Since
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, p.generations[instance])
+	return max(0, p.generations[instance.Number])
 }
 
 // isOver reports whether an instance is over, so that a spare does not start it.
@@ -130,6 +140,7 @@ func (p *nodePlan) set(plan *roles.Plan, rec *roles.PlanRecord, node int) {
 	p.place.Store(int64(placeOf(rec, node)))
 	lists := sync.OnceValue(plan.ListVariables)
 	p.lists.Store(&lists)
+	p.record.Store(rec)
 	p.plan.Store(plan)
 }
 
@@ -158,11 +169,27 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if err != nil {
 		return err
 	}
-	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 {
+	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 && hasNamedRoles(n.cfg.Defs) {
 		n.endAsLost()
 	}
-	n.plans.set(plan, rec, n.ownNode())
+	n.setPlan(plan, rec)
 	return nil
+}
+
+// setPlan makes a plan the newest one.
+func (n *Node) setPlan(plan *roles.Plan, rec *roles.PlanRecord) {
+	before := int(n.plans.place.Load())
+	n.plans.set(plan, rec, n.ownNode())
+	n.cfg.Host.TakePlace(rec, int(n.plans.place.Load()), before)
+}
+
+// UsePlan makes a plan of the head the newest one, and starts what it has on the head's node.
+func (n *Node) UsePlan(ctx context.Context, choice *NodeChoice) {
+	if n.plans.reading.Take(ctx) {
+		n.setPlan(choice.Plan, choice.Record)
+		n.plans.reading.Leave()
+		n.startOwn()
+	}
 }
 
 // endAsLost ends the part of this node in the run: another node may start its instances.

@@ -115,7 +115,7 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 				ports = append(ports, one.process.Ports[at]+i)
 			}
 		}
-		if s.role.ListsListeners() && !one.isMember && (one.process.Rank == 0 || s.role.Program.AllEndpoints) {
+		if s.role.ListsListeners() && !one.isService && (one.process.Rank == 0 || s.role.Program.AllEndpoints) {
 			unlisted = append(unlisted, one)
 		}
 	}

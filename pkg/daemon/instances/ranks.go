@@ -57,10 +57,11 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 // others. slots is the number of ranks that each node can have, including spawned ones; 0: as many as
 // when the run begins.
 func PlaceFlagRanks(plan *roles.Plan, slots int) *world.Placement {
-	role := &plan.Roles[0]
-	if !role.IsFlagWorld() {
+	at := slices.IndexFunc(plan.Roles, func(r roles.RolePlan) bool { return r.IsFlagWorld() && len(r.Instances) > 0 })
+	if at < 0 {
 		return nil
 	}
+	role := &plan.Roles[at]
 	rec, _ := placeRanks(plan.Nodes, role, &role.Instances[0], 0)
 	rec.MasterPort, rec.Slots = plan.Nodes[0].FirstPort, slices.Clone(rec.PerNode)
 	for i, node := range plan.Nodes {
@@ -135,7 +136,7 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 func (s *supervisor) openFlagWorld() *generationWorld {
 	cfg := s.cfg.Host.WorldConfig()
 	rec := PlaceFlagRanks(s.plans.plan.Load(), cfg.World.MaxPerNode)
-	rec.RestartCount, rec.MaxRestarts = s.cfg.Record.RestartCount, cfg.After.Restarts
+	rec.RestartCount, rec.MaxRestarts = s.plans.record.Load().RestartCount, cfg.After.Restarts
 	w := &generationWorld{supervisor: s, index: int(s.plans.place.Load()), end: func() {},
 		starting: make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
 	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index)

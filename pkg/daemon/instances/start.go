@@ -21,7 +21,7 @@ import (
 type startedProcess struct {
 	*service.Running // never nil
 	process          roles.Process
-	isMember         bool // it is a service of a cluster, which the probes of the role do not concern
+	isService        bool // of a cluster or of flags, which the probes of the role do not concern
 	// explain waits for the end of a rank and returns why it has failed; nil for other processes.
 	explain func(ctx context.Context) error
 }
@@ -57,7 +57,9 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 		start = func(ctx context.Context, p roles.Process, _ int) ([]startedProcess, *health.Failure) {
 			return g.world.startFlagRank(ctx, p)
 		}
-	case s.role.BuiltIn:
+	case s.role.BuiltIn.IsService():
+		start = s.startService
+	case s.role.BuiltIn != "":
 		start = s.startDriver
 	}
 	for _, p := range s.realProcesses() {
@@ -99,8 +101,11 @@ func isFinal(f record.Failure) bool {
 
 // failureKind returns the kind of the failure of a process of the role.
 func (s *supervisor) failureKind() health.Kind {
-	if s.role.Primary {
+	switch {
+	case s.role.Primary:
 		return health.DriverFailed
+	case s.role.BuiltIn == roles.BuiltInSandbox:
+		return health.SandboxDied
 	}
 	return health.ServiceDied
 }

@@ -34,13 +34,16 @@ type instanceState struct {
 	world    rendezvous.World // the newest
 }
 
-func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int,
+func newInstanceState(role *roles.RolePlan, instance *roles.Instance, facts []roles.NodeFacts,
 	rule roles.StartRule) *instanceState {
 	s := &instanceState{role: role, instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
 	s.evidence = roles.Evidence{Role: role, Started: rule == roles.StartWithPlan,
 		ReadyAtStart: roles.IsReadyAtStart(role.Definition, rule)}
+	if role.BuiltIn == roles.BuiltInWorker {
+		s.evidence.Generation = facts[instance.Processes[0].Place].Since
+	}
 	for _, place := range instance.Places() {
-		s.evidence.Nodes = append(s.evidence.Nodes, members[place])
+		s.evidence.Nodes = append(s.evidence.Nodes, facts[place].NodeIndex)
 	}
 	s.fold()
 	return s

@@ -30,7 +30,11 @@ type supervisor struct {
 
 	budget   roles.RestartBudget
 	wasReady bool
+	first    int             // the generation with which it begins
 	stop     context.Context // done when the instance must stop and not start again
+	end      func()          // ends it
+	settled  chan struct{}   // closed when it has been ready, or has ended
+	settle   func()          // closes settled
 	level    int             // at which it is stopped at an orderly end
 	ended    chan struct{}   // closed when this has ended
 
@@ -58,9 +62,13 @@ func (s *supervisor) mark(generation int, state record.InstanceState, change int
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n, names: make(map[int][]string), ended: make(chan struct{})}
+	s := &supervisor{Node: n, names: make(map[int][]string), ended: make(chan struct{}),
+		settled: make(chan struct{})}
+	s.settle = sync.OnceFunc(func() { close(s.settled) })
+	s.stop, s.end = context.WithCancel(n.cfg.WorkCtx)
 	s.usePlan(role, instance)
-	s.level = slices.IndexFunc(roles.EndLevels(n.cfg.Defs),
+	s.first = n.plans.firstGeneration(role, instance)
+	s.level = slices.IndexFunc(roles.EndLevels(n.cfg.Defs), // -1 for a built-in service
 		func(level []string) bool { return slices.Contains(level, role.Name) })
 	return s
 }
@@ -99,30 +107,28 @@ func (s *supervisor) simulateRanks() deps.RankSimulation {
 }
 
 // run runs the instance until it has ended, is lost, or has been stopped.
-func (s *supervisor) run(ctx context.Context) {
+func (s *supervisor) run() {
 	defer close(s.ended)
-	stop, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s.stop = stop
-	if s.role.IsFlagWorld() { // at the end of the run, ranks do not wait for an order
-		defer context.AfterFunc(s.cfg.RunCtx, cancel)()
+	defer s.settle()
+	defer s.end()
+	if s.role.IsFlagWorld() || s.role.BuiltIn.IsService() { // at the end of the run, they do not wait for an order
+		defer context.AfterFunc(s.cfg.RunCtx, s.end)()
 	}
 	s.cfg.Background(func(context.Context) {
-		s.awaitStopOrder(stop)
-		cancel()
+		s.awaitStopOrder(s.stop)
+		s.end()
 	})
 	isNext := s.awaitStart()
-	first := s.plans.firstGeneration(s.instance.Number)
-	s.wasReady = first > 0 // on a spare, it is a restart
-	if first > 0 && s.spans {
-		isNext = isNext && s.awaitNextGeneration(first-1)
+	if s.first > 0 && !s.role.BuiltIn.IsService() {
+		s.wasReady = true // on a spare, it is a restart
+		isNext = isNext && (!s.spans || s.awaitNextGeneration(s.first-1))
 	}
-	for generation := first; ; generation++ {
+	for generation := s.first; ; generation++ {
 		if !isNext || s.cfg.RunCtx.Err() != nil || s.stop.Err() != nil {
 			s.endUnstarted(generation)
 			return
 		}
-		if generation > first {
+		if generation > s.first {
 			s.refreshPlan()
 		}
 		if s.isStopOrdered(generation) { // before it has started, because a node of the instance is lost
@@ -195,13 +201,17 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	both, cancel := context.WithCancel(ended)
 	defer cancel()
 	defer context.AfterFunc(s.stopAll, cancel)()
+	if s.role.BuiltIn.IsService() {
+		<-both.Done()
+		return
+	}
 	// Wait for the end: by an order, or after that of the primary roles.
 	begun, begin := context.WithCancel(both)
 	defer begin()
 	defer context.AfterFunc(s.drained, begin)()
 	isOrdered := s.awaitControl(begun, func(l signal.Listing) bool { return l.HasName(signal.EndName(1)) })
 	// Wait for the levels before: of this daemon, and of others.
-	for _, other := range s.own {
+	for _, other := range s.supervisorsNow() {
 		if other.level < s.level {
 			ctxutil.AwaitDone(both, other.ended)
 		}
@@ -214,12 +224,15 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 
 // isLastLevel reports whether this daemon has no instance that is stopped after this one.
 func (s *supervisor) isLastLevel() bool {
-	return !slices.ContainsFunc(s.own, func(other *supervisor) bool { return other.level > s.level })
+	return !slices.ContainsFunc(s.supervisorsNow(), func(other *supervisor) bool { return other.level > s.level })
 }
 
 // isStopAwaited reports whether the head waits for the end of the stopped instance, before that of all
 // processes of the daemon.
 func (s *supervisor) isStopAwaited() bool {
+	if s.role.BuiltIn.IsService() {
+		return false
+	}
 	if s.role.IsFlagWorld() { // it stops when the run ends; nothing waits for it if that is known
 		end, isKnown := errors.AsType[*lifecycle.Outcome](context.Cause(s.cfg.EndKnownCtx))
 		return !isKnown || end.Requested
@@ -234,6 +247,9 @@ func (s *supervisor) startRule() roles.StartRule {
 // awaitStart waits until the role starts, and makes the endpoints that are ready then
 // known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
+	if s.role.BuiltIn.IsService() { // that of a worker waits for the head's
+		return true
+	}
 	var name string
 	switch s.startRule() {
 	case roles.StartWithPlan:
@@ -271,6 +287,8 @@ func (s *supervisor) decide(generation int, end *generationEnd, exit roles.Exit)
 		end.action = roles.ActionLose // unless the head decides otherwise
 	}
 	switch {
+	case end.action == roles.ActionLose && s.role.BuiltIn.IsService():
+		s.loseService(end.failure)
 	case end.action == roles.ActionLose && s.role.IsFlagWorld():
 		s.cfg.CancelRun(end.failure) // the verdict compares it with the failures of other nodes
 	case end.action == roles.ActionLose && s.isLossFinal():
@@ -286,11 +304,14 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	switch end.action {
 	case roles.ActionDone:
-		if !s.role.BuiltIn && !s.role.EndsWithAnyCode() { // otherwise its end is published already
+		if s.role.BuiltIn == "" && !s.role.EndsWithAnyCode() { // otherwise its end is published already
 			s.mark(generation, record.InstanceDone, 0)
 		}
 		return s.spans // all start again if a process on another node fails
 	case roles.ActionLose:
+		if s.role.BuiltIn.IsService() {
+			return false
+		}
 		if s.role.IsFlagWorld() { // the failure is that of the node
 			if s.isStopAwaited() {
 				s.publishStop(generation, end.code)
@@ -344,7 +365,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	endWait := s.noteWaiting()
 	defer endWait()
-	if generation > s.plans.firstGeneration(s.instance.Number) {
+	if generation > s.first {
 		s.loadEndpoints(halt, s.cfg.ControlWatch.LastListing())
 	}
 	running := s.startProcesses(halt, cancel, generation)
@@ -353,7 +374,10 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
-		if generation > 0 || !roles.IsReadyAtStart(s.role.Definition, s.startRule()) {
+		s.settle()
+		if s.role.BuiltIn.IsService() {
+			s.cfg.Log.Debug("a service is ready", zap.String("service", s.role.Name)) // its start has published it
+		} else if generation > 0 || !roles.IsReadyAtStart(s.role.Definition, s.startRule()) {
 			s.mark(generation, record.InstanceReady, 0)
 		}
 		running.watch(halt, s, generation)
@@ -371,7 +395,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.decide(generation, &end, exit)
 	}
 	first := running.runningFirst()
-	if !end.stopped && failure == nil && (s.role.BuiltIn || s.role.EndsWithAnyCode()) {
+	if !end.stopped && failure == nil && (s.role.BuiltIn != "" || s.role.EndsWithAnyCode()) {
 		s.publishDone(generation, running)
 		<-halt.Done()
 		if end.failure, exit = running.outcome(); end.failure != nil { // of a spawned rank

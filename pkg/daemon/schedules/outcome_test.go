@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -90,9 +91,16 @@ func (a *attempt) team() (members []record.Member) {
 		}
 		return members
 	}
-	for generation := 0; a.world.Find(a.path(signal.ControlDir,
-		signal.SeriesTeam.Name(generation))) != nil; generation++ {
-		members = read[record.Team](a, signal.ControlDir, signal.SeriesTeam.Name(generation)).Members
+	const maxPlans = 100 // a number may be left out
+	for number := range maxPlans {
+		name := signal.SeriesPlan.Name(number)
+		if a.world.Find(a.path(signal.ControlDir, name)) == nil {
+			continue
+		}
+		members = nil
+		for _, node := range read[roles.PlanRecord](a, signal.ControlDir, name).Offers {
+			members = append(members, record.Member{NodeIndex: node.NodeIndex, SinceGeneration: node.Since})
+		}
 	}
 	return members
 }

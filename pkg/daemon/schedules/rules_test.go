@@ -67,7 +67,7 @@ func (w *world) mustHaveSeen(c *client, what, p string) {
 	case p == logDir && c.came, m.shown[p], c.made[p]:
 		return
 	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) ||
-		s.sub == signal.ControlDir && s.name == signal.NameJob):
+		s.sub == signal.ControlDir && (s.name == signal.NameJob || s.name == signal.SeriesPlan.Name(0))):
 		return
 	case c.rank == 0 && c.own(p) && (s.sub == "" && isPart(s.name)):
 		return
@@ -269,5 +269,5 @@ func headWrites(name, bearing string) bool {
 	case signal.NameJob, signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd, signal.NameHeadFinished:
 		return true
 	}
-	return strings.HasPrefix(name, bearing+string(record.StateHeartbeat)+".") || strings.HasPrefix(name, "team.")
+	return strings.HasPrefix(name, bearing+string(record.StateHeartbeat)+".") || strings.HasPrefix(name, string(signal.SeriesPlan)+".")
 }

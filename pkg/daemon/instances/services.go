@@ -1,0 +1,160 @@
+package instances
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// ServiceHost has the built-in services of this node: that of the head, the node's own, and its sandbox.
+type ServiceHost interface {
+	// DescribeService describes a service before each start. It returns nil if the node runs none. Its
+	// error is a *health.Failure.
+	DescribeService(kind roles.BuiltIn, slot service.Slot) (*framework.Service, error)
+	// PrestartService starts the node's own service in advance, as far as it can before that of the head.
+	PrestartService(ctx context.Context, slot service.Slot)
+	// AwaitHeadService waits until the service of the head is up. Its error is a *health.Failure, or the
+	// cause of ctx.
+	AwaitHeadService(ctx context.Context) error
+	// StartInPhase runs the start of a service as a part of the sequence.
+	StartInPhase(kind roles.BuiltIn, start func() error) error
+	// PublishService publishes that a service is ready, in its place since a plan.
+	PublishService(kind roles.BuiltIn, since int) error
+	// PublishSandboxFailure publishes the failure of the node's sandbox. The head decides whether enough
+	// sandboxes are left.
+	PublishSandboxFailure(f *health.Failure)
+}
+
+// startService starts a built-in service, and publishes that it is ready.
+func (s *supervisor) startService(ctx context.Context, p roles.Process,
+	since int) (started []startedProcess, failure *health.Failure) {
+	kind, host := s.role.BuiltIn, s.cfg.Services
+	slot := service.Slot{Place: p.Place, Size: len(s.plans.plan.Load().Nodes)}
+	if kind == roles.BuiltInWorker {
+		host.PrestartService(ctx, slot)
+		if err := host.AwaitHeadService(ctx); err != nil {
+			return nil, health.AsFailure(err)
+		}
+	}
+	err := host.StartInPhase(kind, func() error {
+		running, err := s.cfg.Children.StartProgram(ctx, service.Program{
+			Describe: func() (*framework.Service, error) { return host.DescribeService(kind, slot) },
+			Stop:     s.stopProcess, Kind: s.failureKind(), Within: s.role.Ready.Timeout,
+		})
+		if running != nil {
+			started = []startedProcess{{Running: running, process: p, isService: true}}
+		}
+		if err != nil {
+			return err
+		}
+		return host.PublishService(kind, since)
+	})
+	if err != nil {
+		return started, health.AsFailure(err)
+	}
+	return started, nil
+}
+
+// loseService reports that a built-in service has failed: a sandbox is lost, and any other failure is
+// that of the node.
+func (s *supervisor) loseService(f *health.Failure) {
+	f.SeenAt = time.Now() // until now a signal to this daemon could have been the cause
+	if s.role.BuiltIn == roles.BuiltInSandbox {
+		s.cfg.Services.PublishSandboxFailure(f)
+	} else {
+		s.cfg.CancelRun(f)
+	}
+}
+
+// AwaitServices waits until the built-in services of this node are ready, or have failed, or ctx ends.
+func (n *Node) AwaitServices(ctx context.Context) {
+	for _, s := range n.supervisorsNow() {
+		if s.role.BuiltIn.IsService() {
+			ctxutil.AwaitDone(ctx, s.settled)
+		}
+	}
+}
+
+// serviceMarks returns the marks of the built-in services according to a listing of Nodes. That of the
+// head has none there.
+func (h *Head) serviceMarks(l signal.Listing) (marks []record.InstanceMark) {
+	ready := map[roles.BuiltIn][]int{roles.BuiltInSandbox: l.NodesIn(record.StateSandboxReady)}
+	if h.cfg.IsHeadServiceUp != nil && h.cfg.IsHeadServiceUp() {
+		ready[roles.BuiltInHead] = []int{0}
+	}
+	failed, up := l.NodesIn(record.StateSandboxFailed), make(map[int][]int)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, state := range h.instances {
+		kind, node := state.role.BuiltIn, state.evidence.Nodes[0]
+		if !kind.IsService() {
+			continue
+		}
+		since := state.evidence.Generation
+		if kind == roles.BuiltInWorker && up[since] == nil {
+			up[since] = l.NodesIn(signal.ServiceUpState(since))
+		}
+		mark := record.InstanceMark{Node: node, Instance: state.instance.Number, Generation: since}
+		switch {
+		case kind == roles.BuiltInSandbox && isAmong(failed, node):
+			mark.State = record.InstanceExited
+		case kind == roles.BuiltInWorker && isAmong(up[since], node), isAmong(ready[kind], node):
+			mark.State = record.InstanceReady
+		default:
+			continue
+		}
+		marks = append(marks, mark)
+	}
+	return marks
+}
+
+func isAmong(nodes []int, node int) bool {
+	_, is := slices.BinarySearch(nodes, node)
+	return is
+}
+
+// Lacking returns the members of the team on which instances of the roles of a kind are not ready, sorted
+// by their place, and reports whether these roles have what the gate requires.
+func (h *Head) Lacking(kind roles.BuiltIn) (nodes []int, isSatisfied bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	isSatisfied = true
+	for i := range h.cfg.Plan.Roles {
+		role := &h.cfg.Plan.Roles[i]
+		if role.BuiltIn != kind {
+			continue
+		}
+		isSatisfied = isSatisfied && h.isSatisfied(role)
+		for _, state := range h.instancesOf(role) {
+			if state.Status != roles.StatusReady {
+				nodes = append(nodes, state.evidence.Nodes[0])
+			}
+		}
+	}
+	return nodes, isSatisfied
+}
+
+// AwaitKind waits until the roles of a kind have what the gate requires. It returns the cause if ctx ends
+// first.
+func (h *Head) AwaitKind(ctx context.Context, kind roles.BuiltIn) error {
+	isReady := h.await(ctx, func() bool {
+		for i := range h.cfg.Plan.Roles {
+			if role := &h.cfg.Plan.Roles[i]; role.BuiltIn == kind && !h.isSatisfied(role) {
+				return false
+			}
+		}
+		return true
+	})
+	if !isReady {
+		return context.Cause(ctx)
+	}
+	return nil
+}
