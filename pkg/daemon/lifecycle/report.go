@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -35,6 +36,7 @@ type report struct {
 	durable bool
 	isLast  bool          // it is sent only if the first attempt to write it has failed
 	tried   chan struct{} // closed after that attempt
+	writing atomic.Bool   // an attempt to write it is in progress
 }
 
 // The pauses between two attempts to write a report double.
@@ -151,8 +153,9 @@ func (r *Publisher) writeReport(ctx context.Context, one *report, before <-chan 
 	r.LogWriteError(err)
 	for pause := minReportPause; err != nil && ctxutil.SleepContext(ctx, pause); pause = min(2*pause, maxReportPause) {
 		r.Reports.sendAgain(one)
-		if r.FileSystemSilence() > UnresponsiveTimeout {
-			continue // the attempt before may still be completed
+		// The attempt before may still be completed, also if its deadline has passed.
+		if one.writing.Load() || r.FileSystemSilence() > UnresponsiveTimeout {
+			continue
 		}
 		if err = r.tryReport(one, true); err == nil {
 			r.Log.Debug("published what could not be written before", zap.String("name", one.name))
@@ -163,9 +166,11 @@ func (r *Publisher) writeReport(ctx context.Context, one *report, before <-chan 
 	r.Reports.unwritten = slices.DeleteFunc(r.Reports.unwritten, func(other *report) bool { return other == one })
 }
 
-// tryReport makes an attempt to publish a report.
+// tryReport makes an attempt to publish a report. It may return while the attempt is in progress.
 func (r *Publisher) tryReport(one *report, again bool) error {
+	one.writing.Store(true)
 	return r.publishAndNotify(signal.NodesDir, one.name, func(ctx context.Context) error {
+		defer one.writing.Store(false)
 		return r.Dir.WriteReport(ctx, one.name, one.content, one.durable, again)
 	})
 }

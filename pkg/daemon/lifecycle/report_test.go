@@ -169,6 +169,25 @@ func TestReportOnHangingShare(t *testing.T) {
 	})
 }
 
+// TestReportNotAwaited checks that a report is not written again while the first attempt is in
+// progress, which the end of the run has not awaited: that attempt would replace the name.
+func TestReportNotAwaited(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *reporter) {
+		r.fs.hangs.Store(int64(3 * time.Second / 2))
+		r.Report("0001.i0000.g0.ready", nil, false)
+		time.Sleep(lifecycle.UnresponsiveTimeout)
+		r.CancelRun(&lifecycle.Outcome{Code: 77})
+		before := r.fs.writes.Load()
+		<-r.Report("0001.failed", &record.Failure{}, true)
+		time.Sleep(5 * time.Second / 4) // one pause, after which the share still hangs
+		if calls := r.fs.writes.Load() - before; calls != 1 {
+			t.Errorf("%d attempts are in progress", calls)
+		}
+		time.Sleep(time.Hour)
+		wantNames(t, "published", r.published(), "0001.failed", "0001.i0000.g0.ready")
+	})
+}
+
 // TestReportDone checks that the end of a node is sent only if it cannot be written: the head must
 // not leave before its nodes have written everything.
 func TestReportDone(t *testing.T) {

@@ -96,6 +96,8 @@ var known = []struct {
 	{"a worker whose looks at the log directory failed in passing looked again after ever " +
 		"longer pauses", 44166512057, 0, ""},
 	{"a head that could not list the aborts took itself for one that could not list who is done", 345924640225, 0, ""},
+	{"a report was written again while the first attempt, not awaited, was in progress",
+		447438269098, 0, ""},
 	{"a lost node ended the run with 70 while the head read offers", 1061, 0, "TestJobs"},
 	{"a node that came back after its loss went on", 566, 0, "TestJobs"},
 	{"a node with a reset link was taken for dead", 423, 0, "TestJobs"},
