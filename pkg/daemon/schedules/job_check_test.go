@@ -180,11 +180,25 @@ func (j *jobRun) mayAndMustEnd() (mayFail, mayFinish, must bool) {
 	return mayFail, mayFinish && hasPrimary, must || isFinished && hasPrimary && j.opened > 0
 }
 
-// judge records when the run cannot go on any more.
+// judge records when the run cannot go on any more. That is open again if a fault of a node follows
+// before the head knows the exit: of that fault the exit may be a consequence.
 func (j *jobRun) judge(by string) {
-	if _, _, must := j.mayAndMustEnd(); j.doomed == 0 && (must || j.daemons[0].crashed) {
-		j.doomed, j.doomedBy = j.world.Now(), by
+	_, _, must := j.mayAndMustEnd()
+	must = must || j.daemons[0].crashed
+	now := j.world.Now()
+	switch isKnown := slices.ContainsFunc(j.tasks, j.isKnownCause); {
+	case must && j.doomed == 0:
+		j.doomed, j.doomedBy = now, by
+	case !must && !isKnown && now < j.doomed+late:
+		j.doomed, j.doomedBy = 0, ""
 	}
+}
+
+// isKnownCause reports whether a process has ended the run by its exit, and the head knows that:
+// the exit is published, a moment later, and no peer link was disturbed that carries it.
+func (j *jobRun) isKnownCause(k *task) bool {
+	isLinked := !k.on.machine.disturbed && !j.daemons[0].machine.disturbed
+	return k.ended > 0 && k.ended == j.doomed && k.isPublished && isLinked
 }
 
 // instanceOf returns the role and the index of an instance by its number.
@@ -235,6 +249,9 @@ func (j *jobRun) marked(name string) {
 	case record.InstanceExited:
 		rec := read[record.InstanceExit](j.attempt, signal.NodesDir, name)
 		isTrue = isTrue && (j.hasFailed(own) && rec.Code == own.code || j.mayBeUnready(own))
+		if own != nil {
+			own.isPublished = true
+		}
 	case record.InstanceStopped:
 		isTrue = own == nil || own.ended > 0
 	}

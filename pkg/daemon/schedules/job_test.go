@@ -261,6 +261,7 @@ type task struct {
 	code                          int
 	byItself                      bool // it has ended because of an event, or because it is a oneshot
 	killed                        bool // its node was lost while it ran
+	isPublished                   bool // the record of its exit is
 }
 
 // String returns the name of a process.

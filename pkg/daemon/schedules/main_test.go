@@ -103,6 +103,8 @@ var known = []struct {
 	{"a node with a reset link was taken for dead", 423, 0, "TestJobs"},
 	{"a process that was not ready in time was done", 540, 0, "TestJobs"},
 	{"the head did not wait for the offer of a node that had not joined", 1619, 0, "TestJobs"},
+	{"the test took an exit right before the loss of a node of its instance for a cause",
+		392208589278, 0, "TestJobs"},
 }
 
 func TestKnown(t *testing.T) {
