@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -37,12 +38,12 @@ func (h *head) updateTeam(l signal.Listing) {
 	}
 	h.dropLateNodes(l)
 	ready, within := l.NodesIn(h.requiredState()), h.node.cfg.Times.Join/teamWaitDivisor
-	record := h.membership.NextRecord(ready, h.node.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
-	if record == nil {
+	team := h.membership.NextTeam(ready, h.node.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
+	if team == nil {
 		return
 	}
-	h.membership.ApplyRecord(record)
-	h.node.Log.Info("selected the team", zap.Int("generation", record.Generation),
+	h.membership.ApplyTeam(team)
+	h.node.Log.Info("selected the team", zap.Int("generation", team.Generation),
 		zap.String("team", h.node.nodeNames(h.membership.MemberNodes())))
 	h.nodeWatch.NotifyChange() // for tasks that wait for the team
 }
@@ -126,7 +127,7 @@ func (h *head) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) 
 
 // awaitTeam waits until a team has been chosen. It returns the present members, and a channel that
 // is closed when they change.
-func (h *head) awaitTeam(ctx context.Context) ([]record.Member, <-chan struct{}, error) {
+func (h *head) awaitTeam(ctx context.Context) ([]membership.Member, <-chan struct{}, error) {
 	for {
 		members, changed := h.membership.Members()
 		if members != nil {

@@ -301,7 +301,7 @@ func (h *head) planRoles(ctx context.Context) error {
 		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
-	choice.Record.Roles = roles.Describe(h.node.defs)
+	choice.Record.Roles, choice.Record.Dropped = roles.Describe(h.node.defs), h.membership.DroppedNodes()
 	all := h.newRoleHead(choice)
 	// From now on a spare takes the place of a node, instead of being chosen in place of it.
 	if !h.membership.FreezeMembers(changed, all.LoseNodes) {

@@ -38,8 +38,11 @@ func (n *node) launchSlot() *service.Slot {
 // TakePlace implements [instances.Host]: it applies the place that the head has assigned. A node that was
 // dropped does not come back.
 func (n *node) TakePlace(rec *roles.PlanRecord, place, before int) {
+	if !n.cfg.AssignsPlaces() || rec.Number < 0 || n.isExcluded.Load() {
+		return
+	}
+	n.Events.LogSeen(signal.SeriesPlan.Name(rec.Number))
 	switch {
-	case !n.cfg.AssignsPlaces() || rec.Number < 0 || n.isExcluded.Load():
 	case place >= 0:
 		if before < 0 {
 			n.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(rec.Offers)))

@@ -218,9 +218,6 @@ func (t *EventLog) LogSeen(name string) {
 // control directory. size is the number of nodes.
 func (t *EventLog) LogControl(l signal.Listing, size int) {
 	names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
-	if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
-		names = append(names, signal.SeriesTeam.Name(newest))
-	}
 	for _, node := range l.NodesWithAbort() {
 		names = append(names, signal.AbortName(node, size))
 	}

@@ -11,6 +11,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// Team has the nodes that the driver uses.
+type Team struct {
+	Generation int      // 0, and one more after each change; -1 without spares
+	Members    []Member // by their place
+}
+
+// Member is a node's place in the team.
+type Member struct {
+	NodeIndex int // in the launch
+	// SinceGeneration is the generation since which the member's place and the team's size have not
+	// changed: services that were started before have other values.
+	SinceGeneration int
+}
+
+// placeOf returns the place of a node in the team, or -1 if it has none.
+func (t *Team) placeOf(node int) int {
+	return slices.IndexFunc(t.Members, func(m Member) bool { return m.NodeIndex == node })
+}
+
 // Membership is the head's view of the membership. Without spares all nodes are members from the
 // start, and the membership never changes.
 type Membership struct {
@@ -20,7 +39,7 @@ type Membership struct {
 	placeInEnv bool // services have their place in their environment
 
 	mu      sync.Mutex
-	current record.Team // the newest; guarded by mu
+	current Team // the newest; guarded by mu
 	// closed and replaced at each change of the members; guarded by mu
 	changed chan struct{}
 	gone    map[int]record.DroppedNode          // guarded by mu
@@ -66,7 +85,7 @@ func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
 	r.current.Generation = -1
 	if !r.spares {
 		for node := range size {
-			r.current.Members = append(r.current.Members, record.Member{NodeIndex: node})
+			r.current.Members = append(r.current.Members, Member{NodeIndex: node})
 		}
 	}
 	return r
@@ -87,7 +106,7 @@ func (r *Membership) HasSpares() bool { return r.spares }
 
 // Members returns the present members, or nil if they have not been chosen yet, and a channel that
 // is closed when they change.
-func (r *Membership) Members() ([]record.Member, <-chan struct{}) {
+func (r *Membership) Members() ([]Member, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current.Members, r.changed
@@ -120,7 +139,7 @@ func (r *Membership) FilterMembers(nodes []int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(nodes, func(node int) bool {
-		return r.current.Members != nil && r.current.PlaceOf(node) < 0
+		return r.current.Members != nil && r.current.placeOf(node) < 0
 	})
 }
 
@@ -161,18 +180,18 @@ func (r *Membership) MonitoredPeers(l signal.Listing, standby bool) map[int]int6
 	defer r.mu.Unlock()
 	maps.DeleteFunc(living, func(member int, _ int64) bool {
 		_, gone := r.gone[member]
-		isSpare := r.frozen && r.current.PlaceOf(record.NodeOfMember(member, r.size)) < 0
+		isSpare := r.frozen && r.current.placeOf(record.NodeOfMember(member, r.size)) < 0
 		return gone || r.spares && standby != isSpare
 	})
 	return living
 }
 
-// NextRecord returns the next membership record after this poll, or nil if the members do not
+// NextTeam returns the team that follows from the nodes after this poll, or nil if the members do not
 // change. unlinked has the ready nodes without a peer link. When no further node has become ready for
 // minimumAfter, the minimum is accepted.
-func (r *Membership) NextRecord(
+func (r *Membership) NextTeam(
 	ready []int, unlinked map[int]bool, now time.Time, minimumAfter time.Duration,
-) *record.Team {
+) *Team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.spares || r.frozen {
@@ -200,9 +219,8 @@ func (r *Membership) NextRecord(
 		return nil
 	}
 	generation := r.current.Generation + 1
-	return &record.Team{
-		Generation: generation, Dropped: r.droppedLocked(),
-		Members: memberRecords(r.current.Members, team, generation, r.placeInEnv),
+	return &Team{
+		Generation: generation, Members: nextMembers(r.current.Members, team, generation, r.placeInEnv),
 	}
 }
 
@@ -225,8 +243,8 @@ func (r *Membership) AwaitsLink() bool {
 // for their peer links, and for the restarted daemons of lost nodes.
 const firstChoiceDelay = 250 * time.Millisecond
 
-// ApplyRecord makes a published record the present one.
-func (r *Membership) ApplyRecord(rec *record.Team) {
+// ApplyTeam makes a team the present one.
+func (r *Membership) ApplyTeam(rec *Team) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = *rec
@@ -285,7 +303,7 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	if !r.spares || ofStep || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
 		return false, false
 	}
-	isMember := func(node int) bool { return r.current.PlaceOf(node) >= 0 }
+	isMember := func(node int) bool { return r.current.placeOf(node) >= 0 }
 	if r.frozen && slices.ContainsFunc(blamed, isMember) {
 		return false, false
 	}

@@ -131,7 +131,7 @@ func TestFirstChoiceAwaitsLink(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := NewMembership(3, NodeRange{Min: 2, Max: 2}, true)
 			next := func(unlinked []int, after time.Duration) []int {
-				rec := r.NextRecord(ready, nodeSet(unlinked), began.Add(after), time.Minute)
+				rec := r.NextTeam(ready, nodeSet(unlinked), began.Add(after), time.Minute)
 				if rec == nil {
 					return nil
 				}

@@ -228,14 +228,14 @@ func (m *teamSelection) replaceGone() []int {
 	return team
 }
 
-// memberRecords returns the records of the members of a generation; old are those of the previous
+// nextMembers returns the records of the members of a generation; old are those of the previous
 // one. If ranked is set, the service of a member must restart if its place or the number of members
 // has changed.
-func memberRecords(old []record.Member, team []int, generation int, ranked bool) []record.Member {
-	members := make([]record.Member, 0, len(team))
+func nextMembers(old []Member, team []int, generation int, ranked bool) []Member {
+	members := make([]Member, 0, len(team))
 	for place, node := range team {
-		member := record.Member{NodeIndex: node, SinceGeneration: generation}
-		at := slices.IndexFunc(old, func(m record.Member) bool { return m.NodeIndex == node })
+		member := Member{NodeIndex: node, SinceGeneration: generation}
+		at := slices.IndexFunc(old, func(m Member) bool { return m.NodeIndex == node })
 		if at >= 0 && (!ranked || at == place && len(old) == len(team)) {
 			member.SinceGeneration = old[at].SinceGeneration
 		}

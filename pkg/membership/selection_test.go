@@ -180,24 +180,24 @@ func TestChoose(t *testing.T) {
 }
 
 func TestMemberRecords(t *testing.T) {
-	old := []record.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
+	old := []Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
 	for _, tc := range []struct {
 		name   string
-		old    []record.Member
+		old    []Member
 		team   string
 		ranked bool
-		want   []record.Member
+		want   []Member
 	}{
 		{"the first", nil, "03", true,
-			[]record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
+			[]Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
 		{"another in one's place", old, "042", true,
-			[]record.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
+			[]Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
 		{"a smaller team is new to all", old, "02", true,
-			[]record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
+			[]Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
 		{"and not to those who are told nothing", old, "02", false,
-			[]record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
+			[]Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
 	} {
-		if diff := cmp.Diff(tc.want, memberRecords(tc.old, indices(tc.team), 2, tc.ranked)); diff != "" {
+		if diff := cmp.Diff(tc.want, nextMembers(tc.old, indices(tc.team), 2, tc.ranked)); diff != "" {
 			t.Errorf("%s: %s", tc.name, diff)
 		}
 	}

@@ -141,6 +141,11 @@ type PlanRecord struct {
 	Number       int `json:"-"` // the record's
 }
 
+// PlaceOf returns the place of a node in the plan, or -1 if it has none.
+func (r *PlanRecord) PlaceOf(node int) int {
+	return slices.IndexFunc(r.Offers, func(o NodeFacts) bool { return o.NodeIndex == node })
+}
+
 // DropReason returns the reason for which a node was dropped from the team.
 func (r *PlanRecord) DropReason(node int) string {
 	for _, dropped := range r.Dropped {

@@ -53,10 +53,10 @@ func TestNewestOfSeries(t *testing.T) {
 		names  []string
 		want   int
 	}{
-		{SeriesTeam, []string{"job", "go", "abort.0003", "0000.beat.000003"}, -1},
-		{SeriesTeam, []string{"job", "team.0000"}, 0},
-		{SeriesTeam, []string{"team.0002", "team.0010", "team.0001"}, 10}, // in any order
-		{SeriesTeam, []string{"team", "team.", "team.x", "team.1", "team.0001.0002", "steam.0001"}, -1},
+		{SeriesPlan, []string{"job", "go", "abort.0003", "0000.beat.000003"}, -1},
+		{SeriesPlan, []string{"job", "plan.0000"}, 0},
+		{SeriesPlan, []string{"plan.0002", "plan.0010", "plan.0001"}, 10}, // in any order
+		{SeriesPlan, []string{"plan", "plan.", "plan.x", "plan.1", "plan.0001.0002", "splan.0001"}, -1},
 		{SeriesProgress, []string{SeriesProgress.Name(3), SeriesProgress.Name(12), "progress", "team.0099"}, 12},
 		{SeriesPlan, []string{"plan.0000", "plan.0001", "live.000012", "start.judge", "end.1"}, 1},
 		{SeriesLive, []string{"plan.0000", "live.000012", "start.judge"}, 12},

@@ -48,8 +48,7 @@ type Series string
 
 // The series of records.
 const (
-	SeriesTeam     Series = "team"     // the members of the team, by generation
-	SeriesPlan     Series = "plan"     // the facts from which each node plans the roles
+	SeriesPlan     Series = "plan"     // the team, and the facts from which each node plans the roles
 	SeriesLive     Series = "live"     // the instances that are ready
 	SeriesProgress Series = "progress" // the progress of the job; only the newest is kept
 )

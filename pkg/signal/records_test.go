@@ -59,15 +59,6 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
-	team := record.Team{Members: []record.Member{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}}}
-	for node, want := range []int{0, -1, 2, -1, -1, 1} {
-		if got := team.PlaceOf(node); got != want {
-			t.Errorf("node %d has place %d, not %d", node, got, want)
-		}
-	}
-}
-
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", nodeIndex: 3, host: "n3"}
 	rec := &record.Failure{Header: record.Header{Version: 9, Nonce: "forged", NodeIndex: 9},

@@ -56,7 +56,7 @@ func TestDaemonKilledBeforeGate(t *testing.T) {
 	bed.find(t, 1, "sleep", "1002")
 	kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
 	bed.find(t, 3, "sleep", "1002") // on the spare
-	j.reached(filepath.Join(signal.ControlDir, signal.SeriesTeam.Name(1)))
+	j.reached(filepath.Join(signal.ControlDir, signal.SeriesPlan.Name(1)))
 	must(t, os.WriteFile(filepath.Join(dir, "started"), nil, 0o600))
 	j.wantCode(137)
 	if got := j.stdout.String(); got != "n0,n3,n2\n" {

@@ -96,10 +96,6 @@ func MakePlan(defs []roles.Definition, rec *roles.PlanRecord) (*roles.Plan, erro
 	return plan, nil
 }
 
-func placeOf(rec *roles.PlanRecord, node int) int {
-	return slices.IndexFunc(rec.Offers, func(o roles.NodeFacts) bool { return o.NodeIndex == node })
-}
-
 // nodePlan is the newest plan that a node knows, and its own place there.
 type nodePlan struct {
 	reading     ctxutil.Turn // held while a newer plan is read
@@ -137,7 +133,7 @@ func (p *nodePlan) set(plan *roles.Plan, rec *roles.PlanRecord, node int) {
 	p.generations = rec.Generations
 	p.mu.Unlock()
 	p.number = rec.Number
-	p.place.Store(int64(placeOf(rec, node)))
+	p.place.Store(int64(rec.PlaceOf(node)))
 	lists := sync.OnceValue(plan.ListVariables)
 	p.lists.Store(&lists)
 	p.record.Store(rec)
@@ -169,7 +165,7 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if err != nil {
 		return err
 	}
-	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 && hasNamedRoles(n.cfg.Defs) {
+	if n.plans.place.Load() >= 0 && rec.PlaceOf(n.ownNode()) < 0 && hasNamedRoles(n.cfg.Defs) {
 		n.endAsLost()
 	}
 	n.setPlan(plan, rec)

@@ -170,7 +170,7 @@ func (h *Head) planLoss(members []int) nodeLoss {
 	for _, state := range h.instances {
 		nodes := h.nodesIn(state, members)
 		for _, node := range state.evidence.LostNodes {
-			if waiting[placeOf(h.plan, node)] {
+			if waiting[h.plan.PlaceOf(node)] {
 				nodes = append(nodes, node)
 			}
 		}
@@ -192,7 +192,7 @@ func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*va
 	left := slices.Clone(loss.spares)
 	var own []*vacancy
 	for _, node := range nodes {
-		place := placeOf(h.plan, node)
+		place := h.plan.PlaceOf(node)
 		if taken[place] != nil {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -84,10 +85,10 @@ func (a *attempt) mustBeUp() {
 func (a *attempt) spares() bool { return a.needed < a.size }
 
 // team returns the newest published membership, or all nodes if none is expected.
-func (a *attempt) team() (members []record.Member) {
+func (a *attempt) team() (members []membership.Member) {
 	if !a.spares() {
 		for node := range a.size {
-			members = append(members, record.Member{NodeIndex: node})
+			members = append(members, membership.Member{NodeIndex: node})
 		}
 		return members
 	}
@@ -99,7 +100,7 @@ func (a *attempt) team() (members []record.Member) {
 		}
 		members = nil
 		for _, node := range read[roles.PlanRecord](a, signal.ControlDir, name).Offers {
-			members = append(members, record.Member{NodeIndex: node.NodeIndex, SinceGeneration: node.Since})
+			members = append(members, membership.Member{NodeIndex: node.NodeIndex, SinceGeneration: node.Since})
 		}
 	}
 	return members
@@ -108,7 +109,7 @@ func (a *attempt) team() (members []record.Member) {
 // needs reports whether a daemon's end ends the job: the head's always does.
 func (a *attempt) needs(d *running) bool {
 	return !a.spares() || d.rank == 0 || a.opened > 0 &&
-		slices.ContainsFunc(a.team(), func(m record.Member) bool { return m.NodeIndex == d.rank })
+		slices.ContainsFunc(a.team(), func(m membership.Member) bool { return m.NodeIndex == d.rank })
 }
 
 // doesWithout reports whether a daemon's end has no effect: the gate was opened for a membership

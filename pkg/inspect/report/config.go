@@ -39,8 +39,8 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("head's service", s.Address)
 		add("variables for the driver", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", "))
 	}
-	if team := l.run.Control.Membership; team != nil {
-		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
+	if team := l.run.Control.Team; team != nil {
+		add("team", fmt.Sprintf("%d of %d nodes, plan %d", len(team.Offers), l.run.Size(), team.Number))
 	}
 	add("calls to the file system", l.shareCalls())
 	return facts

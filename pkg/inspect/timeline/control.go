@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -74,9 +75,16 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 			c.Progress = &mark.Progress
 		}
 	}
-	if newest := l.Newest(signal.SeriesTeam); newest >= 0 {
-		c.Membership, _ = readRecord[record.Team](r, control, signal.SeriesTeam.Name(newest))
+	if newest := l.Newest(signal.SeriesPlan); newest >= 0 && r.hasSpares() {
+		if c.Team, _ = readRecord[roles.PlanRecord](r, control, signal.SeriesPlan.Name(newest)); c.Team != nil {
+			c.Team.Number = newest
+		}
 	}
+}
+
+// hasSpares reports whether the driver needs fewer nodes than the run has.
+func (r *runReader) hasSpares() bool {
+	return r.Job != nil && r.Job.Plan != nil && r.Job.Plan.NodesNeeded < r.Job.Size
 }
 
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {

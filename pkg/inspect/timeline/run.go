@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -65,8 +66,8 @@ func (r *Run) Cause() *record.Failure {
 }
 
 func (r *Run) droppedNodes() (dropped []record.DroppedNode) {
-	if r.Control.Membership != nil {
-		dropped = append(dropped, r.Control.Membership.Dropped...)
+	if r.Control.Team != nil {
+		dropped = append(dropped, r.Control.Team.Dropped...)
 	}
 	if r.Result != nil {
 		dropped = append(dropped, r.Result.Dropped...)
@@ -154,7 +155,7 @@ type Control struct {
 	LingerRecord *record.OrderlyEnd // nil unless services stay up for a while after the driver
 	DrainRecord  *record.OrderlyEnd // content of Drain; nil if it cannot be read
 	Aborts       []record.Abort     // in node order, so the head's comes first
-	Membership   *record.Team       // newest membership; nil if there are no spares
+	Team         *roles.PlanRecord  // the newest plan; nil if there are no spares
 	Heartbeat    int64              // number of the head's newest heartbeat; 0 if there is none
 	Progress     *record.Progress   // the newest of the program; nil if it reports no steps
 }

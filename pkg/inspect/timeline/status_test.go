@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -147,8 +148,8 @@ var madeRuns = []struct {
 	}), 0},
 	{"a service that was up for an older team does not count", up(3, func(run *Run) {
 		run.Job.Plan.NodesNeeded = 2
-		run.Control.Membership = &record.Team{
-			Generation: 1, Members: []record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}},
+		run.Control.Team = &roles.PlanRecord{
+			Number: 1, Offers: []roles.NodeFacts{{NodeIndex: 0}, {NodeIndex: 2, Since: 1}},
 			Dropped: []record.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU is lost"}},
 		}
 	}), 0},

@@ -186,9 +186,9 @@ func (v *statusView) hasStep(step string) bool {
 // its present place does not count.
 func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool) {
 	since := 0
-	if team := v.run.Control.Membership; team != nil && state == record.StateServiceUp {
+	if team := v.run.Control.Team; team != nil && state == record.StateServiceUp {
 		if place := team.PlaceOf(n.NodeIndex); place >= 0 {
-			since = team.Members[place].SinceGeneration
+			since = team.Offers[place].Since
 		}
 	}
 	for _, s := range n.States {
@@ -200,7 +200,7 @@ func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool)
 }
 
 func (v *statusView) isMember(node int) bool {
-	return v.run.Control.Membership == nil || v.run.Control.Membership.PlaceOf(node) >= 0
+	return v.run.Control.Team == nil || v.run.Control.Team.PlaceOf(node) >= 0
 }
 
 // serviceDashboard returns the dashboard of the head's service, or nil if there is none or the

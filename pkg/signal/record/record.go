@@ -5,7 +5,6 @@ package record
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -160,38 +159,6 @@ type Head struct {
 	Env     map[string]string `json:"env,omitempty"` // for workers and the driver
 	// Dashboard is the URL of its dashboard on the head's node.
 	Dashboard string `json:"dashboard,omitempty"`
-}
-
-// Team has the nodes that the driver uses, if there are more nodes than it needs. The newest
-// generation is valid.
-type Team struct {
-	Header
-	Generation int           `json:"generation"`
-	Members    []Member      `json:"members"` // sorted by their place in the team
-	Dropped    []DroppedNode `json:"dropped,omitempty"`
-}
-
-// Member is a node's place in the team.
-type Member struct {
-	NodeIndex int `json:"node_index"` // in the launch
-	// SinceGeneration is the generation since which the member's place and the team's size have not
-	// changed: services that were started before have other values.
-	SinceGeneration int `json:"since_generation,omitempty"`
-}
-
-// PlaceOf returns the place of a node in the team, or -1 if it has none.
-func (t *Team) PlaceOf(node int) int {
-	return slices.IndexFunc(t.Members, func(m Member) bool { return m.NodeIndex == node })
-}
-
-// DropReason returns the reason for which a node was dropped from the team.
-func (t *Team) DropReason(node int) string {
-	for _, dropped := range t.Dropped {
-		if dropped.NodeIndex == node {
-			return dropped.Reason
-		}
-	}
-	return "the head does not say why"
 }
 
 // DroppedNode is a node that was dropped because of a fault.
