@@ -65,7 +65,7 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process,
 	number int) (started []startedProcess, failure *health.Failure) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.role.Ready.Timeout, health.ErrDeadline)
 	defer cancel()
-	c, err := describeCluster(s.cfg, s.plans.plan.Load(), s.role, s.instance)
+	c, err := describeCluster(s.cfg, s.known().Plan, s.role, s.instance)
 	if err != nil {
 		return nil, health.AsFailure(err)
 	}
@@ -141,14 +141,14 @@ func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error
 	}
 	return health.NewFailure(health.DeadlinePassed,
 		"%s waited %s for the service of the head, %s, which neither came up nor failed",
-		s.cfg.Name, s.role.Ready.Timeout, s.plans.plan.Load().Nodes[s.instance.Processes[0].Place].Host)
+		s.cfg.Name, s.role.Ready.Timeout, s.known().Plan.Nodes[s.instance.Processes[0].Place].Host)
 }
 
 // awaitMembers waits until the framework lists all nodes of the cluster.
 func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	var members []framework.Member
 	for _, p := range s.instance.Processes {
-		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.plans.plan.Load().Nodes[p.Place].Host})
+		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.known().Plan.Nodes[p.Place].Host})
 	}
 	return c.AwaitMembers(ctx, members, s.role.Ready.Timeout)
 }
@@ -156,7 +156,7 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 // ClusterEndpoint returns the endpoint of the only cluster of a framework that the roles have, and
 // reports whether there is one.
 func (n *Node) ClusterEndpoint() (framework.Endpoint, bool) {
-	plan := n.plans.plan.Load()
+	plan := n.known().Plan
 	var found []*roles.RolePlan
 	for i := range plan.Roles {
 		if role := &plan.Roles[i]; role.Program.Framework != "" {

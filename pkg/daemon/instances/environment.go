@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -28,15 +29,15 @@ import (
 // environment makes the variables of the processes of a node.
 type environment struct {
 	cfg          NodeConfig
-	plans        *nodePlan
+	plan         *atomic.Pointer[knownPlan]
 	shared       map[string]string // variables that all processes have: keys and files of endpoints
 	endpointsDir string            // of the files of endpoints; empty: there are none
 }
 
 // newEnvironment returns the environment of a node's processes, and creates the files of
 // endpoints, empty at first, unless there are stand-ins.
-func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
-	e := environment{cfg: cfg, plans: plans, shared: make(map[string]string)}
+func newEnvironment(cfg NodeConfig, plan *atomic.Pointer[knownPlan]) (environment, error) {
+	e := environment{cfg: cfg, plan: plan, shared: make(map[string]string)}
 	if !hasNamedRoles(cfg.Defs) {
 		return e, nil
 	}
@@ -107,14 +108,14 @@ type processStart struct {
 func (e environment) processStart(s *supervisor, p roles.Process, generation int) (start processStart, err error) {
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
-	maps.Copy(variables, e.plans.listVariables())
-	maps.Copy(variables, e.plans.plan.Load().OwnVariables(s.role.Name, s.instance.Index,
+	maps.Copy(variables, e.plan.Load().listVariables())
+	maps.Copy(variables, e.plan.Load().Plan.OwnVariables(s.role.Name, s.instance.Index,
 		slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
 	known := maps.Clone(variables)
-	ofCluster, err := clusterVariables(e.cfg, e.plans.plan.Load(), s.role)
+	ofCluster, err := clusterVariables(e.cfg, e.plan.Load().Plan, s.role)
 	if err != nil {
 		return start, err
 	}
@@ -266,7 +267,7 @@ func (n *Node) writeEndpoints(ready []int) {
 	if n.environment.endpointsDir == "" {
 		return
 	}
-	plan := n.plans.plan.Load()
+	plan := n.known().Plan
 	isReady := make(map[int]bool, len(ready))
 	for _, number := range ready {
 		isReady[number] = true

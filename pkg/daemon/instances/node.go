@@ -92,7 +92,8 @@ type DriverHost interface {
 // Node runs the instances of the roles of one node.
 type Node struct {
 	cfg         NodeConfig
-	plans       *nodePlan
+	plan        atomic.Pointer[knownPlan]
+	reading     ctxutil.Turn // held while a newer plan is read
 	environment environment
 	tagsLines   bool         // the output of primary roles comes from several processes
 	output      sync.Mutex   // held while such a line is written
@@ -113,7 +114,7 @@ type Node struct {
 // NewNode returns the part of a node. Nothing runs yet.
 func NewNode(cfg NodeConfig) (n *Node, err error) {
 	plan := cfg.Plan
-	n = &Node{cfg: cfg, plans: &nodePlan{reading: make(ctxutil.Turn, 1)}, writing: make(ctxutil.Turn, 1)}
+	n = &Node{cfg: cfg, reading: make(ctxutil.Turn, 1), writing: make(ctxutil.Turn, 1)}
 	primaries := 0
 	for i := range plan.Roles {
 		if role := &plan.Roles[i]; role.Primary {
@@ -123,7 +124,6 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 		}
 	}
 	n.tagsLines = primaries != 1
-	n.plans.place.Store(-1)
 	n.setPlan(plan, cfg.Record)
 	if hasNamedRoles(cfg.Defs) {
 		cfg.Steps.SetWorlds(func(number int) string {
@@ -136,7 +136,7 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 	}
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.drained, n.drain = context.WithCancel(context.Background())
-	n.environment, err = newEnvironment(cfg, n.plans)
+	n.environment, err = newEnvironment(cfg, &n.plan)
 	return n, err
 }
 
@@ -152,15 +152,19 @@ func (n *Node) Start() {
 // startOwn starts the supervisors of this node when it has a place: once, but those of built-in roles
 // again when the team has changed before the gate.
 func (n *Node) startOwn() {
-	if n.plans.place.Load() < 0 || n.stopAll.Err() != nil {
+	known := n.known()
+	if known.place < 0 {
 		return
 	}
-	n.endMoved()
+	n.endMoved(known)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.stopAll.Err() != nil || n.drained.Err() != nil {
+		return
+	}
 	isFirst := !n.hasStarted
 	n.hasStarted = true
-	for _, s := range n.addSupervisors(isFirst) {
+	for _, s := range n.addSupervisors(known, isFirst) {
 		n.supervisors.Add(1)
 		n.cfg.Background(func(context.Context) {
 			defer n.supervisors.Done()
@@ -169,11 +173,10 @@ func (n *Node) startOwn() {
 	}
 }
 
-// endMoved ends the supervisors of services for which this node has another place by the newest plan.
-func (n *Node) endMoved() {
-	place := int(n.plans.place.Load())
+// endMoved ends the supervisors of services for which this node has another place by a plan.
+func (n *Node) endMoved(by *knownPlan) {
 	isMoved := func(s *supervisor) bool {
-		return s.role.BuiltIn == roles.BuiltInWorker && s.first != n.plans.plan.Load().Nodes[place].Since
+		return s.defined.BuiltIn == roles.BuiltInWorker && s.first != by.Nodes[by.place].Since
 	}
 	for _, s := range n.supervisorsNow() {
 		if isMoved(s) {
@@ -193,27 +196,26 @@ func (n *Node) supervisorsNow() []*supervisor {
 	return slices.Clone(n.own)
 }
 
-// addSupervisors adds the supervisors of the instances on this node by the newest plan, and returns them:
-// unless they are the first ones, only those of built-in roles that have none. The caller holds mu.
-func (n *Node) addSupervisors(areFirst bool) (added []*supervisor) {
-	plan := n.plans.plan.Load()
+// addSupervisors adds the supervisors of the instances on this node by a plan, and returns them: unless
+// they are the first ones, only those of built-in roles that have none. The caller holds mu.
+func (n *Node) addSupervisors(by *knownPlan, areFirst bool) (added []*supervisor) {
 	var planned []int
-	for i := range plan.Roles {
-		role := &plan.Roles[i]
+	for i := range by.Roles {
+		role := &by.Roles[i]
 		isOwn := role.Program.Step == n.cfg.Step // otherwise another daemon of this node starts its processes
-		isThere := slices.ContainsFunc(n.own, func(s *supervisor) bool { return s.role.Name == role.Name })
+		isThere := slices.ContainsFunc(n.own, func(s *supervisor) bool { return s.defined.Name == role.Name })
 		if !areFirst && (role.BuiltIn == "" || isThere) {
 			continue
 		}
 		for j := range role.Instances {
 			instance := &role.Instances[j]
-			here := processesOn(instance, int(n.plans.place.Load()))
+			here := processesOn(instance, by.place)
 			// Ranks of flags can be spawned on nodes without any.
-			if len(here) == 0 && !role.IsFlagWorld() || n.plans.isOver(instance.Number) {
+			if len(here) == 0 && !role.IsFlagWorld() || by.isOver(instance.Number) {
 				continue
 			}
 			if isOwn {
-				added = append(added, n.newSupervisor(role, instance))
+				added = append(added, n.newSupervisor(by, role, instance))
 			}
 			for _, p := range here {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
@@ -238,14 +240,18 @@ func (n *Node) addSupervisors(areFirst bool) (added []*supervisor) {
 // StopInOrder stops the instances of this node in the order of their roles, and waits until they have
 // ended, or ctx ends. The orderly end of the run is known.
 func (n *Node) StopInOrder(ctx context.Context) {
+	n.mu.Lock() // nothing starts any more
 	n.drain()
+	n.mu.Unlock()
 	n.awaitSupervisors(ctx)
 }
 
 // StopAll stops all instances of this node at once, each with the grace period of its role, and
 // waits until they have ended, or ctx ends.
 func (n *Node) StopAll(ctx context.Context) {
+	n.mu.Lock()
 	n.cancelAll()
+	n.mu.Unlock()
 	n.awaitSupervisors(ctx)
 }
 
@@ -264,9 +270,9 @@ func (n *Node) ownNode() int { return record.NodeOfMember(n.cfg.NodeIndex, n.cfg
 
 // LongestGrace returns the longest grace period of the roles on this node.
 func (n *Node) LongestGrace() (longest time.Duration) {
-	plan := n.plans.plan.Load()
+	plan := n.known().Plan
 	for i := range plan.Roles {
-		if role := &plan.Roles[i]; slices.Contains(role.Nodes, int(n.plans.place.Load())) {
+		if role := &plan.Roles[i]; slices.Contains(role.Nodes, n.known().place) {
 			longest = max(longest, role.Stop.Grace)
 		}
 	}

@@ -48,7 +48,7 @@ func TestOutputOfSeveralProcesses(t *testing.T) {
 			t.Errorf("the output is %q", got)
 		}
 		role := &r.plan.Roles[0]
-		s := r.nodes[0].newSupervisor(role, &role.Instances[0])
+		s := r.nodes[0].newSupervisor(r.nodes[0].known(), role, &role.Instances[0])
 		out, err := s.writers(role.Instances[0].Processes[1])
 		_, _ = fmt.Fprintln(err, "e")
 		if got := r.nodes[0].out.String(); out == err || !strings.HasSuffix(got, "\ntrain.0.1: e\n") {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -96,63 +94,40 @@ func MakePlan(defs []roles.Definition, rec *roles.PlanRecord) (*roles.Plan, erro
 	return plan, nil
 }
 
-// nodePlan is the newest plan that a node knows, and its own place there.
-type nodePlan struct {
-	reading     ctxutil.Turn // held while a newer plan is read
-	number      int          // guarded by reading
-	mu          sync.Mutex
-	generations map[int]int // guarded by mu
-	plan        atomic.Pointer[roles.Plan]
-	record      atomic.Pointer[roles.PlanRecord]
-	// lists returns the variables that are the same for all processes. They are computed once: a plan
-	// may have thousands of endpoints.
-	lists atomic.Pointer[func() map[string]string]
-	place atomic.Int64 // -1 for a spare
+// knownPlan is the newest plan that a node knows.
+type knownPlan struct {
+	*roles.Plan
+	record *roles.PlanRecord
+	place  int // the node's; -1 for a spare
+	// listVariables returns the variables that are the same for all processes. The caller must not change
+	// the map. They are computed once: a plan may have thousands of endpoints.
+	listVariables func() map[string]string
 }
+
+// known returns the newest plan that this node knows.
+func (n *Node) known() *knownPlan { return n.plan.Load() }
 
 // firstGeneration returns the generation with which this node begins an instance: 0 unless a spare
 // has taken it over, or the team has changed before its service started.
-func (p *nodePlan) firstGeneration(role *roles.RolePlan, instance *roles.Instance) int {
+func (p *knownPlan) firstGeneration(role *roles.RolePlan, instance *roles.Instance) int {
 	if role.BuiltIn == roles.BuiltInWorker {
-		return p.plan.Load().Nodes[instance.Processes[0].Place].Since
+		return p.Nodes[instance.Processes[0].Place].Since
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return max(0, p.generations[instance.Number])
+	return max(0, p.record.Generations[instance.Number])
 }
 
 // isOver reports whether an instance is over, so that a spare does not start it.
-func (p *nodePlan) isOver(instance int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.generations[instance] == noGeneration
-}
-
-func (p *nodePlan) set(plan *roles.Plan, rec *roles.PlanRecord, node int) {
-	p.mu.Lock()
-	p.generations = rec.Generations
-	p.mu.Unlock()
-	p.number = rec.Number
-	p.place.Store(int64(rec.PlaceOf(node)))
-	lists := sync.OnceValue(plan.ListVariables)
-	p.lists.Store(&lists)
-	p.record.Store(rec)
-	p.plan.Store(plan)
-}
-
-// listVariables returns the variables that are the same for all processes. The caller must not
-// change the map.
-func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())() }
+func (p *knownPlan) isOver(instance int) bool { return p.record.Generations[instance] == noGeneration }
 
 // loadPlan reads the newest plan in a listing, unless it is known. If another node has the place
 // of this one there, the head has taken this node for lost.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
-	if !n.plans.reading.Take(ctx) {
+	if !n.reading.Take(ctx) {
 		return context.Cause(ctx)
 	}
-	defer n.plans.reading.Leave()
+	defer n.reading.Leave()
 	number := l.Newest(signal.SeriesPlan)
-	if number <= n.plans.number {
+	if number <= n.known().record.Number {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
@@ -165,7 +140,7 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if err != nil {
 		return err
 	}
-	if n.plans.place.Load() >= 0 && rec.PlaceOf(n.ownNode()) < 0 && hasNamedRoles(n.cfg.Defs) {
+	if n.known().place >= 0 && rec.PlaceOf(n.ownNode()) < 0 && hasNamedRoles(n.cfg.Defs) {
 		n.endAsLost()
 	}
 	n.setPlan(plan, rec)
@@ -174,16 +149,21 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 
 // setPlan makes a plan the newest one.
 func (n *Node) setPlan(plan *roles.Plan, rec *roles.PlanRecord) {
-	before := int(n.plans.place.Load())
-	n.plans.set(plan, rec, n.ownNode())
-	n.cfg.Host.TakePlace(rec, int(n.plans.place.Load()), before)
+	before := -1
+	if known := n.known(); known != nil {
+		before = known.place
+	}
+	next := &knownPlan{Plan: plan, record: rec, place: rec.PlaceOf(n.ownNode()),
+		listVariables: sync.OnceValue(plan.ListVariables)}
+	n.plan.Store(next)
+	n.cfg.Host.TakePlace(rec, next.place, before)
 }
 
 // UsePlan makes a plan of the head the newest one, and starts what it has on the head's node.
 func (n *Node) UsePlan(ctx context.Context, choice *NodeChoice) {
-	if n.plans.reading.Take(ctx) {
+	if n.reading.Take(ctx) {
 		n.setPlan(choice.Plan, choice.Record)
-		n.plans.reading.Leave()
+		n.reading.Leave()
 		n.startOwn()
 	}
 }

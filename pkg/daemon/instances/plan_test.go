@@ -63,12 +63,12 @@ func TestPlanIsReadAgain(t *testing.T) {
 		synctest.Wait()
 		for i, n := range r.nodes {
 			ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
-			if !n.plans.reading.Take(ctx) {
+			if !n.reading.Take(ctx) {
 				t.Errorf("node %d still reads the plan", i)
 			}
 			cancel()
-			if n.plans.number != 1 {
-				t.Errorf("node %d knows plan %d", i, n.plans.number)
+			if n.known().record.Number != 1 {
+				t.Errorf("node %d knows plan %d", i, n.known().record.Number)
 			}
 		}
 	})

@@ -96,11 +96,11 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 		w := s.openFlagWorld()
 		return w, w.start(ctx, fail)
 	}
-	plan := s.plans.plan.Load()
+	plan := s.known().Plan
 	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
 	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
 	w := &generationWorld{supervisor: s, hosts: rec.Hosts,
-		index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
+		index: slices.Index(places, s.known().place), isAlone: s.isAloneOnNode(plan)}
 	if err := s.refuseMPIProgram(ctx); err != nil {
 		return nil, err
 	}
@@ -135,9 +135,9 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 // openFlagWorld opens this node's part of the world of the ranks of flags.
 func (s *supervisor) openFlagWorld() *generationWorld {
 	cfg := s.cfg.Host.WorldConfig()
-	rec := PlaceFlagRanks(s.plans.plan.Load(), cfg.World.MaxPerNode)
-	rec.RestartCount, rec.MaxRestarts = s.plans.record.Load().RestartCount, cfg.After.Restarts
-	w := &generationWorld{supervisor: s, index: int(s.plans.place.Load()), end: func() {},
+	rec := PlaceFlagRanks(s.known().Plan, cfg.World.MaxPerNode)
+	rec.RestartCount, rec.MaxRestarts = s.known().record.RestartCount, cfg.After.Restarts
+	w := &generationWorld{supervisor: s, index: s.known().place, end: func() {},
 		starting: make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
 	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index)
 	w.local = w.node.InitialRanks()
@@ -240,7 +240,7 @@ func (s *supervisor) isAloneOnNode(plan *roles.Plan) bool {
 		for _, instance := range role.Instances {
 			others := instance.Number != s.instance.Number
 			if others && slices.ContainsFunc(instance.Processes,
-				func(p roles.Process) bool { return p.Place == int(s.plans.place.Load()) }) {
+				func(p roles.Process) bool { return p.Place == s.known().place }) {
 				return false
 			}
 		}

@@ -37,7 +37,7 @@ type ServiceHost interface {
 func (s *supervisor) startService(ctx context.Context, p roles.Process,
 	since int) (started []startedProcess, failure *health.Failure) {
 	kind, host := s.role.BuiltIn, s.cfg.Services
-	slot := service.Slot{Place: p.Place, Size: len(s.plans.plan.Load().Nodes)}
+	slot := service.Slot{Place: p.Place, Size: len(s.known().Plan.Nodes)}
 	if kind == roles.BuiltInWorker {
 		host.PrestartService(ctx, slot)
 		if err := host.AwaitHeadService(ctx); err != nil {
@@ -77,8 +77,8 @@ func (s *supervisor) loseService(f *health.Failure) {
 // AwaitServices waits until the built-in services of this node are ready, or have failed, or ctx ends.
 func (n *Node) AwaitServices(ctx context.Context) {
 	for _, s := range n.supervisorsNow() {
-		if s.role.BuiltIn.IsService() {
-			ctxutil.AwaitDone(ctx, s.settled)
+		if s.defined.BuiltIn.IsService() {
+			ctxutil.AwaitDone(ctx, s.settled.Done())
 		}
 	}
 }

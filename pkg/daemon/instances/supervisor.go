@@ -23,6 +23,7 @@ import (
 // supervisor runs the processes of one instance on this node, generation after generation.
 type supervisor struct {
 	*Node
+	defined   *roles.Definition // of its role, in any plan
 	role      *roles.RolePlan
 	instance  *roles.Instance
 	processes []roles.Process // those on this node
@@ -30,16 +31,21 @@ type supervisor struct {
 
 	budget   roles.RestartBudget
 	wasReady bool
-	first    int             // the generation with which it begins
-	stop     context.Context // done when the instance must stop and not start again
-	end      func()          // ends it
-	settled  chan struct{}   // closed when it has been ready, or has ended
-	settle   func()          // closes settled
-	level    int             // at which it is stopped at an orderly end
-	ended    chan struct{}   // closed when this has ended
+	first    int // the generation with which it begins
+	level    int // at which it is stopped at an orderly end; -1 for a built-in service
+	supervisorLife
 
 	mu    sync.Mutex
 	names map[int][]string // published names of the newest generations; guarded by mu
+}
+
+// supervisorLife has the contexts and channels that end with parts of a supervisor's life.
+type supervisorLife struct {
+	stop    context.Context // done when the instance must stop and not start again
+	end     func()          // ends it
+	settled context.Context // done when the instance has been ready, or has ended
+	settle  func()          // ends it
+	ended   chan struct{}   // closed when the supervisor has ended
 }
 
 // report reports a name of a generation of the instance to the head, and removes old ones: an
@@ -61,14 +67,13 @@ func (s *supervisor) mark(generation int, state record.InstanceState, change int
 	s.report(generation, s.markName(s.instance.Number, generation, state, change), nil, false)
 }
 
-func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n, names: make(map[int][]string), ended: make(chan struct{}),
-		settled: make(chan struct{})}
-	s.settle = sync.OnceFunc(func() { close(s.settled) })
+func (n *Node) newSupervisor(by *knownPlan, role *roles.RolePlan, instance *roles.Instance) *supervisor {
+	s := &supervisor{Node: n, names: make(map[int][]string), defined: role.Definition, first: by.firstGeneration(role, instance)}
+	s.ended = make(chan struct{})
 	s.stop, s.end = context.WithCancel(n.cfg.WorkCtx)
-	s.usePlan(role, instance)
-	s.first = n.plans.firstGeneration(role, instance)
-	s.level = slices.IndexFunc(roles.EndLevels(n.cfg.Defs), // -1 for a built-in service
+	s.settled, s.settle = context.WithCancel(n.cfg.WorkCtx)
+	s.usePlan(by, role, instance)
+	s.level = slices.IndexFunc(roles.EndLevels(n.cfg.Defs),
 		func(level []string) bool { return slices.Contains(level, role.Name) })
 	return s
 }
@@ -83,9 +88,9 @@ func processesOn(instance *roles.Instance, place int) (here []roles.Process) {
 	return here
 }
 
-func (s *supervisor) usePlan(role *roles.RolePlan, instance *roles.Instance) {
+func (s *supervisor) usePlan(by *knownPlan, role *roles.RolePlan, instance *roles.Instance) {
 	s.role, s.instance = role, instance
-	s.processes = processesOn(instance, int(s.plans.place.Load()))
+	s.processes = processesOn(instance, by.place)
 	s.spans = len(s.processes) < len(instance.Processes)
 }
 
@@ -95,7 +100,9 @@ func (s *supervisor) refreshPlan() {
 	if err := s.loadPlan(s.stop, s.cfg.ControlWatch.LastListing()); err != nil {
 		s.cfg.Log.Warn("cannot read the plan of the roles", zap.Error(err))
 	}
-	s.usePlan(s.plans.plan.Load().FindInstance(s.instance.Number))
+	known := s.known()
+	role, instance := known.FindInstance(s.instance.Number)
+	s.usePlan(known, role, instance)
 }
 
 // simulateRanks returns what replaces the ranks of flags in a simulation; nil: they are processes.
@@ -216,8 +223,8 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 			ctxutil.AwaitDone(both, other.ended)
 		}
 	}
-	end := endOrder{s.cfg.Defs, s.plans.plan.Load(), !isOrdered}
-	if slices.Contains(end.awaiting(s.level), endMember{int(s.plans.place.Load()), s.cfg.Step}) {
+	end := endOrder{s.cfg.Defs, s.known().Plan, !isOrdered}
+	if slices.Contains(end.awaiting(s.level), endMember{s.known().place, s.cfg.Step}) {
 		s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(signal.EndName(s.level + 1)) })
 	}
 }
