@@ -1,6 +1,8 @@
 package config_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,36 +111,70 @@ func readRoles(t *testing.T, text string, to *config.RoleSet) {
 	}
 }
 
-// TestRunRoles verifies which roles the daemons run for flags: each node binds the ranks by itself.
+// TestRunRoles verifies which roles the daemons run for flags: the primary one is the first, and no role
+// is bound to GPUs, because each node binds the ranks by itself.
 func TestRunRoles(t *testing.T) {
+	server := framework.None{HeadCommand: "serve"}
+	sandbox := func(require string) config.Sandbox {
+		quorum, err := membership.ParseSandboxQuorum(require)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.Sandbox{Command: "contain", Require: quorum}
+	}
 	for name, tc := range map[string]struct {
-		driver []string
-		world  config.RankOptions
-		team   membership.NodeRange
-		want   string
+		driver    []string
+		world     config.RankOptions
+		team      membership.NodeRange
+		framework framework.None
+		sandbox   config.Sandbox
+		want      string
 	}{
+		"services": {driver: []string{"drive"}, framework: server,
+			want: "driver 1 after head worker, head 1, worker all after head"},
+		"services alone":   {framework: framework.None{WorkerCommand: "work"}, want: "head 1, worker all after head"},
+		"sandboxes":        {sandbox: sandbox("2"), want: "sandbox all requires 2"},
+		"some sandbox":     {sandbox: sandbox("any"), want: "sandbox all requires 1"},
+		"that of the head": {sandbox: sandbox("head"), want: "sandbox 1, sandbox-others others requires 0"},
+		"a driver and both": {driver: []string{"drive"}, framework: server, sandbox: sandbox("all"),
+			want: "driver 1 after head worker sandbox, head 1, worker all after head, sandbox all"},
 		"no driver": {},
-		"a driver":  {driver: []string{"drive"}, want: "driver"},
+		"a driver":  {driver: []string{"drive"}, want: "driver 1"},
 		"a driver that needs one of two nodes": {driver: []string{"drive"},
-			team: membership.NodeRange{Min: 1, Max: 1}, want: "driver"},
-		"ranks": {driver: []string{"rank"}, want: "ranks",
+			team: membership.NodeRange{Min: 1, Max: 1}, want: "driver 1"},
+		"ranks": {driver: []string{"rank"}, want: "ranks all",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, Bind: affinity.AllKinds()}},
-		"ranks that go on": {driver: []string{"rank"}, want: "ranks",
+		"ranks that go on": {driver: []string{"rank"}, want: "ranks all",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "3"}, GoOn: true}},
-		"a total of ranks": {driver: []string{"rank"}, want: "ranks",
+		"a total of ranks": {driver: []string{"rank"}, want: "ranks all",
 			world: config.RankOptions{LayoutRequest: ranks.LayoutRequest{PerNode: "core", Total: 5}}},
 	} {
 		c := config.Config{Identity: launcher.Identity{Size: 2}, Workload: config.Workload{
 			Driver: tc.driver, World: tc.world}, Team: tc.team, Framework: framework.None{}}
-		got := ""
+		c.Framework, c.Sandbox = tc.framework, tc.sandbox
+		var all []string
 		for _, role := range c.RunRoles() {
-			got += role.Name
-			if role.BuiltIn == "" || !role.Primary || role.Placement.GPUs != roles.GPUsAll {
+			all = append(all, describeBuiltIn(role))
+			if role.BuiltIn == "" || role.Placement.GPUs != roles.GPUsAll {
 				t.Errorf("%s: the role is %+v", name, role)
 			}
 		}
-		if got != tc.want {
+		if got := strings.Join(all, ", "); got != tc.want {
 			t.Errorf("%s: the roles are %q, not %q", name, got, tc.want)
 		}
 	}
+}
+
+// describeBuiltIn describes a role: its nodes, how many instances it requires unless all, and after which
+// ones it starts.
+func describeBuiltIn(role roles.Definition) string {
+	words := map[int]string{roles.NodesHead: "1", roles.NodesAll: "all", roles.NodesOthers: "others"}
+	text := role.Name + " " + words[role.Placement.Nodes]
+	if role.Required.Start != roles.QuorumAll {
+		text += fmt.Sprintf(" requires %d", role.Required.Start)
+	}
+	if len(role.After) > 0 {
+		text += " after " + strings.Join(role.After, " ")
+	}
+	return text
 }

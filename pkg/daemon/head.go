@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -42,7 +43,7 @@ type runningParts struct {
 	endRoles context.CancelFunc
 	number   int // the newest plan's; -1: none
 	// earlyChoice is the plan of the roles with which the run has begun; nil: it has begun without.
-	earlyChoice *instances.NodeChoice
+	earlyChoice *planning.NodeChoice
 }
 
 // bringUpProgress is the progress of the head's own part of the bring-up.

@@ -55,7 +55,13 @@ func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 		FrameworkPending: h.progress.pollingMembers.Load(),
 	}
 	return asked.UnmetSteps(func(state record.State) []int {
-		return h.membership.NotKnownGone(h.membership.MissingNodes(l, state))
+		missing := h.membership.MissingNodes(l, state)
+		kind := map[record.State]roles.BuiltIn{record.StateSandboxReady: roles.BuiltInSandbox,
+			record.StateServiceUp: roles.BuiltInWorker}[state]
+		if all := h.roleHead(); all != nil && kind != "" {
+			missing, _ = all.Lacking(kind)
+		}
+		return h.membership.NotKnownGone(missing)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -25,12 +25,12 @@ import (
 
 // localRoles is a node's part of the roles. It has the zero value if there are none.
 type localRoles struct {
-	roles      *instances.Node   // nil before the roles of this node start
-	rolePorts  *ports.Block      // nil if there is none
-	earlyPlan  *roles.PlanRecord // with which the run has begun; nil: it has begun without
-	reviewed   *roles.Plan       // that of earlyPlan; nil: it has not been made here
-	isAccepted bool              // the early plan is right for this node
-	hasNoRoles bool              // the early plan does not concern this node
+	roles      *instances.Node     // nil before the roles of this node start
+	rolePorts  *planning.PortBlock // nil if there is none
+	earlyPlan  *roles.PlanRecord   // with which the run has begun; nil: it has begun without
+	reviewed   *roles.Plan         // that of earlyPlan; nil: it has not been made here
+	isAccepted bool                // the early plan is right for this node
+	hasNoRoles bool                // the early plan does not concern this node
 }
 
 // prepareNode waits until this node has passed its checks, and has agreed to an early plan of the roles,
@@ -41,7 +41,7 @@ func (n *node) prepareNode(ctx context.Context) error {
 		parts.Go(func() error { return n.checker.PrepareNode(own) })
 	}
 	if n.knowsGPUs() { // otherwise the checks find them
-		parts.Go(func() error { return n.reviewPlan(instances.GrantedGPUs(n.id)) })
+		parts.Go(func() error { return n.reviewPlan(planning.GrantedGPUs(n.id)) })
 	}
 	if err := parts.Wait(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (n *node) prepareNode(ctx context.Context) error {
 
 // knowsGPUs reports whether this node knows, before its checks, how many GPUs the plan has for it.
 func (n *node) knowsGPUs() bool {
-	return instances.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.defs)
+	return planning.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.defs)
 }
 
 // reviewPlan decides whether an early plan of the roles is right for this node, which has these GPUs.
@@ -64,7 +64,7 @@ func (n *node) reviewPlan(gpus int) error {
 		return nil
 	}
 	if n.reviewed == nil {
-		plan, err := instances.MakePlan(n.defs, n.earlyPlan)
+		plan, err := planning.MakePlan(n.defs, n.earlyPlan)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (n *node) reviewPlan(gpus int) error {
 		return nil
 	}
 	if n.cfg.Simulation.FirstPort == 0 {
-		if n.rolePorts = instances.KeepPlannedPorts(n.Publisher, plan, n.id.NodeIndex); n.rolePorts == nil {
+		if n.rolePorts = planning.KeepPlannedPorts(n.Publisher, plan, n.id.NodeIndex); n.rolePorts == nil {
 			return nil
 		}
 	}
@@ -102,11 +102,11 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 			n.nodeName(n.id.NodeIndex), err)
 	}
 	if n.cfg.Roles.Step != "" {
-		n.rolePorts = ports.New(n.Background)
+		n.rolePorts = planning.NewPortBlock(n.Background)
 		return nil // the daemon of the run's own step offers them
 	}
 	gpus := len(n.layout.GPUs)
-	if granted := instances.GrantedGPUs(n.id); granted >= 0 {
+	if granted := planning.GrantedGPUs(n.id); granted >= 0 {
 		gpus = granted
 	} else if !n.knowsGPUs() {
 		if err := n.reviewPlan(gpus); err != nil {
@@ -122,7 +122,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}
 	first := n.cfg.Simulation.FirstPort
 	if first == 0 {
-		if n.rolePorts, err = instances.ClaimPorts(n.Publisher, n.defs, n.id.LocalRank()); err == nil {
+		if n.rolePorts, err = planning.ClaimPorts(n.Publisher, n.defs, n.id.LocalRank()); err == nil {
 			first = n.rolePorts.First
 		}
 	}
@@ -214,14 +214,14 @@ func (h *head) teamRecord() *roles.PlanRecord {
 
 // useTeamPlan publishes a plan of the built-in roles, and makes it the newest one.
 func (h *head) useTeamPlan(ctx context.Context, rec *roles.PlanRecord) error {
-	plan, err := instances.MakePlan(h.node.defs, rec)
+	plan, err := planning.MakePlan(h.node.defs, rec)
 	if err != nil {
 		return err
 	}
 	if err := h.publishPlan(rec); err != nil {
 		return err
 	}
-	return h.beginRoles(ctx, &instances.NodeChoice{Plan: plan, Record: rec})
+	return h.beginRoles(ctx, &planning.NodeChoice{Plan: plan, Record: rec})
 }
 
 // startAlone starts the service of the head and its sandbox if the head chooses the team, which may take
@@ -242,7 +242,7 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 	if h.node.cfg.AssignsPlaces() {
 		return nil // the plan follows when the team is known
 	}
-	choice := instances.PlanEarly(h.node.RunCtx, h.node.defs, h.node.cfg.Roles.Spares, instances.EarlyFacts{
+	choice := planning.PlanEarly(h.node.RunCtx, h.node.defs, h.node.cfg.Roles.Spares, planning.EarlyFacts{
 		Identity: h.node.id, Environ: launcher.EnvironmentOf(h.node.cfg.Environ), Address: address,
 		FirstPort: h.node.cfg.Simulation.FirstPort,
 	})
@@ -256,7 +256,7 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 
 // agreeOnPlan waits until all nodes have agreed to the early plan. If some have made offers instead, it
 // publishes a plan with these.
-func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*instances.NodeChoice, error) {
+func (h *head) agreeOnPlan(ctx context.Context, early *planning.NodeChoice) (*planning.NodeChoice, error) {
 	if !roles.NeedsAgreement(h.node.defs) {
 		return early, nil
 	}
@@ -272,12 +272,12 @@ func (h *head) agreeOnPlan(ctx context.Context, early *instances.NodeChoice) (*i
 	if len(offering) == 0 {
 		return early, nil
 	}
-	offers, err := instances.ReadOffers(ctx, h.node.Dir, offering, h.node.id.Size)
+	offers, err := planning.ReadOffers(ctx, h.node.Dir, offering, h.node.id.Size)
 	if err != nil {
 		return nil, err
 	}
-	next := &instances.NodeChoice{Record: early.Record.WithOffers(offers)}
-	if next.Plan, err = instances.MakePlan(h.node.defs, next.Record); err != nil {
+	next := &planning.NodeChoice{Record: early.Record.WithOffers(offers)}
+	if next.Plan, err = planning.MakePlan(h.node.defs, next.Record); err != nil {
 		return nil, err
 	}
 	return next, h.publishPlan(next.Record)
@@ -290,13 +290,13 @@ func (h *head) planRoles(ctx context.Context) error {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
-	offers, err := instances.ReadOffers(ctx, h.node.Dir, nodes, h.node.id.Size)
+	offers, err := planning.ReadOffers(ctx, h.node.Dir, nodes, h.node.id.Size)
 	if err != nil {
 		return err
 	}
 	left := h.node.cfg.Roles.Spares.Remaining(nodes, h.nodeHosts(), launcher.EnvironmentOf(h.node.cfg.Environ))
 	unlinked := func(nodes []int) map[int]bool { return h.node.Links.Unlinked(nodes, time.Now()) }
-	choice, err := instances.ChooseNodes(ctx, h.node.defs, offers, left, unlinked)
+	choice, err := planning.ChooseNodes(ctx, h.node.defs, offers, left, unlinked)
 	if err != nil {
 		h.membership.FreezeMembers(changed, nil)
 		return err
@@ -327,7 +327,7 @@ func (h *head) publishPlan(rec *roles.PlanRecord) error {
 }
 
 // newRoleHead returns the head's part of the roles. Nothing runs yet.
-func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
+func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 	var dropped func() []record.DroppedNode
 	if len(h.node.cfg.Roles.Spares) > 0 {
 		dropped = h.membership.DroppedNodes
@@ -355,12 +355,12 @@ func (h *head) newRoleHead(choice *instances.NodeChoice) *instances.Head {
 }
 
 // beginRoles starts the roles by the plan that holds, which may replace another one before the gate.
-func (h *head) beginRoles(ctx context.Context, choice *instances.NodeChoice) error {
+func (h *head) beginRoles(ctx context.Context, choice *planning.NodeChoice) error {
 	return h.followRoles(ctx, choice, h.newRoleHead(choice))
 }
 
 // followRoles starts the roles by the plan that holds, for which all decides.
-func (h *head) followRoles(ctx context.Context, choice *instances.NodeChoice, all *instances.Head) error {
+func (h *head) followRoles(ctx context.Context, choice *planning.NodeChoice, all *instances.Head) error {
 	if idle := choice.IdleNodes(); len(idle) > 0 {
 		h.node.Log.Warn("no role uses " + h.node.nodeNames(idle))
 	}
@@ -411,7 +411,7 @@ func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
 	driver instances.DriverHost) (err error) {
 	plan := n.reviewed
 	if plan == nil || rec != n.earlyPlan {
-		if plan, err = instances.MakePlan(n.defs, rec); err != nil {
+		if plan, err = planning.MakePlan(n.defs, rec); err != nil {
 			return err
 		}
 	}
@@ -444,7 +444,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 				"ended its processes", w.node.cfg.Times.Peer)))
 		})
 	}
-	rec, err := instances.AwaitPlan(ctx, w.node.Publisher, w.node.earlyPlan, w.node.defs)
+	rec, err := planning.AwaitPlan(ctx, w.node.Publisher, w.node.earlyPlan, w.node.defs)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -107,7 +107,7 @@ func (w *worker) joinRun() error {
 func (w *worker) readEarlyPlan(job record.Job) (err error) {
 	w.node.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.node.defs)
 	if job.HasEarlyPlan && !w.node.hasNoRoles {
-		w.node.earlyPlan, err = instances.ReadPlan(w.node.RunCtx, w.node.Dir, 0)
+		w.node.earlyPlan, err = planning.ReadPlan(w.node.RunCtx, w.node.Dir, 0)
 	}
 	return err
 }

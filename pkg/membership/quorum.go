@@ -48,12 +48,3 @@ func (r SandboxQuorum) IsMet(ready []int, size int) bool {
 
 // ExceedsSize reports whether a job of size nodes has too few nodes for the required number.
 func (r SandboxQuorum) ExceedsSize(size int) bool { return r.Of(size) > size }
-
-// IsUnreachable reports whether the requirement can no longer be met, if the sandboxes of these
-// nodes, which must be sorted, are lost.
-func (r SandboxQuorum) IsUnreachable(lost []int, size int) bool {
-	if r.IsOfHead() {
-		return len(lost) > 0 && lost[0] == 0
-	}
-	return r.Lacks(len(lost), size)
-}

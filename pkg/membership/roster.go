@@ -150,22 +150,7 @@ func (r *Membership) MissingNodes(l signal.Listing, state record.State) []int {
 	if !r.spares || members == nil {
 		return l.NodesNotIn(state, r.size)
 	}
-	shown := make(map[record.State][]int)
-	var missing []int
-	for _, member := range members {
-		own := state
-		if state == record.StateServiceUp {
-			own = signal.ServiceUpState(member.SinceGeneration)
-		}
-		if _, known := shown[own]; !known {
-			shown[own] = l.NodesIn(own)
-		}
-		if _, there := slices.BinarySearch(shown[own], member.NodeIndex); !there {
-			missing = append(missing, member.NodeIndex)
-		}
-	}
-	slices.Sort(missing)
-	return missing
+	return signal.WithoutNodes(slices.Sorted(slices.Values(r.MemberNodes())), l.NodesIn(state))
 }
 
 // MonitoredPeers returns the peers of [Membership.ExpectedPeers] whose heartbeats the head must check

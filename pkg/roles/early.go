@@ -113,3 +113,8 @@ func (r *PlanRecord) WithOffers(offers []NodeFacts) *PlanRecord {
 	}
 	return next
 }
+
+// HasNamed reports whether a role is not built in.
+func HasNamed(defs []Definition) bool {
+	return slices.ContainsFunc(defs, func(d Definition) bool { return d.BuiltIn == "" })
+}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -83,7 +83,7 @@ func (testCluster) service(node int) *framework.Service {
 func listenInBlock(t *testing.T) (port int) {
 	t.Helper()
 	background, _ := testTasks(t)
-	block, err := ports.Claim(background, t.Name(), 0)
+	block, err := planning.ClaimBlock(background, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

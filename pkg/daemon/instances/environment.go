@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -38,7 +38,7 @@ type environment struct {
 // endpoints, empty at first, unless there are stand-ins.
 func newEnvironment(cfg NodeConfig, plan *atomic.Pointer[knownPlan]) (environment, error) {
 	e := environment{cfg: cfg, plan: plan, shared: make(map[string]string)}
-	if !hasNamedRoles(cfg.Defs) {
+	if !roles.HasNamed(cfg.Defs) {
 		return e, nil
 	}
 	for _, def := range cfg.Defs {
@@ -67,11 +67,6 @@ func newEnvironment(cfg NodeConfig, plan *atomic.Pointer[knownPlan]) (environmen
 		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
 	}
 	return e, nil
-}
-
-// hasNamedRoles reports whether a role is not built in.
-func hasNamedRoles(defs []roles.Definition) bool {
-	return slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.BuiltIn == "" })
 }
 
 // keys returns the keys of all roles, which nothing may show.
@@ -174,7 +169,7 @@ func commandOf(role *roles.RolePlan, p roles.Process) []string {
 // The ports at which the ranks of an instance meet: the end of the block of its first node has
 // groups of ports for instances, and the generations of an instance take turns.
 const (
-	rendezvousInstances   = ports.MeetingPorts / rendezvousGenerations
+	rendezvousInstances   = planning.MeetingPorts / rendezvousGenerations
 	rendezvousGenerations = 8
 )
 

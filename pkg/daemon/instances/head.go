@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -20,10 +21,10 @@ import (
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
-	*NodeChoice     // the first plan, whose record has been published
-	Size        int // number of nodes of the launch
-	Defs        []roles.Definition
-	Steps       []string // further job steps, whose daemons start roles
+	*planning.NodeChoice     // the first plan, whose record has been published
+	Size                 int // number of nodes of the launch
+	Defs                 []roles.Definition
+	Steps                []string // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that and the grace period of the processes.
 	SilentDelay time.Duration
@@ -76,8 +77,8 @@ func NewHead(cfg HeadConfig) *Head {
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record, number: cfg.Record.Number,
 		publishing: make(ctxutil.Turn, 1), live: liveList{plan: cfg.Record.Number}, lost: make(map[int]bool), offers: make(map[int]bool),
 	}
-	members := membersOf(cfg.Record.Offers)
-	for _, node := range slices.Concat(members, membersOf(cfg.Spares)) {
+	members := planning.MembersOf(cfg.Record.Offers)
+	for _, node := range slices.Concat(members, planning.MembersOf(cfg.Spares)) {
 		h.offers[node] = true
 	}
 	for i := range cfg.Plan.Roles {
@@ -90,14 +91,6 @@ func NewHead(cfg HeadConfig) *Head {
 	}
 	cfg.Worlds.SetFinder(h.findWorld)
 	return h
-}
-
-// membersOf returns the nodes that have made these offers.
-func membersOf(offers []roles.NodeFacts) (members []int) {
-	for _, offer := range offers {
-		members = append(members, offer.NodeIndex)
-	}
-	return members
 }
 
 // memberOf returns the member index of the daemon that starts the processes of a role on a node.

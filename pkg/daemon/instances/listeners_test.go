@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/users"
@@ -21,7 +21,7 @@ import (
 func portsRun(t *testing.T, file string, begin func(first int), test func(r *run)) {
 	t.Helper()
 	background, _ := testTasks(t)
-	block, err := ports.Claim(background, t.Name(), 0)
+	block, err := planning.ClaimBlock(background, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -164,7 +164,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		}
 		rec.Offers = append(rec.Offers, offer)
 	}
-	if r.plan, err = MakePlan(defs, rec); err != nil {
+	if r.plan, err = planning.MakePlan(defs, rec); err != nil {
 		r.t.Fatal(err)
 	}
 	steps := roles.StepNames(defs)
@@ -194,7 +194,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	r.head = NewHead(HeadConfig{
 		Dropped:    dropped,
 		Hang:       HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose},
-		NodeChoice: &NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
+		NodeChoice: &planning.NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
 		Publisher:  publisher, Defs: defs, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		HasStandIns: !r.listen,
 		Failed: func(cause record.Failure, _ time.Time) {
@@ -281,9 +281,9 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	cfg.Identity.NodeIndex, cfg.Identity.Size = node, size
 	cfg.World.PerNode, cfg.Progress = "1", `step (\d+)`
 	n.steps = stepwatch.New(cfg)
-	var block *ports.Block
+	var block *planning.PortBlock
 	if r.hasPorts && node == 0 {
-		block = ports.New(n.Background)
+		block = planning.NewPortBlock(n.Background)
 	}
 	n.children = service.NewChildren(
 		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log,

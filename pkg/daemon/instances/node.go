@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -48,7 +48,7 @@ type NodeConfig struct {
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // keyed by name, of the roles that are clusters
-	Ports      *ports.Block                   // this node's; nil if nothing keeps its ports
+	Ports      *planning.PortBlock            // this node's; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
 	// CPUTimes returns the processor times of process trees; nil: as /proc says.
 	CPUTimes func(children []int) (map[int]time.Duration, error)
@@ -125,7 +125,7 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 	}
 	n.tagsLines = primaries != 1
 	n.setPlan(plan, cfg.Record)
-	if hasNamedRoles(cfg.Defs) {
+	if roles.HasNamed(cfg.Defs) {
 		cfg.Steps.SetWorlds(func(number int) string {
 			role, instance := plan.FindInstance(number)
 			if role == nil {
@@ -219,7 +219,7 @@ func (n *Node) addSupervisors(by *knownPlan, areFirst bool) (added []*supervisor
 			}
 			for _, p := range here {
 				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
-					planned = append(planned, portsOf(role, p)...)
+					planned = append(planned, planning.PortsOf(role, p)...)
 				}
 			}
 		}

@@ -121,8 +121,8 @@ func isAmong(nodes []int, node int) bool {
 	return is
 }
 
-// Lacking returns the members of the team on which instances of the roles of a kind are not ready, sorted
-// by their place, and reports whether these roles have what the gate requires.
+// Lacking returns the members of the team on which instances of the roles of a kind are not ready, sorted,
+// and reports whether these roles have what the gate requires.
 func (h *Head) Lacking(kind roles.BuiltIn) (nodes []int, isSatisfied bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,6 +139,7 @@ func (h *Head) Lacking(kind roles.BuiltIn) (nodes []int, isSatisfied bool) {
 			}
 		}
 	}
+	slices.Sort(nodes)
 	return nodes, isSatisfied
 }
 

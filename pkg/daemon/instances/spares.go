@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -28,9 +29,9 @@ func (h *Head) addSpares(l signal.Listing) {
 		h.offers[node] = true
 	}
 	h.cfg.Background(func(context.Context) {
-		offers, err := ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
+		offers, err := planning.ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
 		for err != nil && ctxutil.SleepContext(h.cfg.RunCtx, orderRetryInterval) {
-			offers, err = ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
+			offers, err = planning.ReadOffers(h.cfg.RunCtx, h.cfg.Dir, late, h.cfg.Size)
 		}
 		if err != nil {
 			return // the run ends
@@ -49,7 +50,7 @@ func (h *Head) addSpares(l signal.Listing) {
 			h.spares = append(h.spares, added...)
 		})
 		if len(added) > 0 {
-			h.cfg.Log.Info("these nodes were late, and are spares now", zap.Ints("nodes", membersOf(added)))
+			h.cfg.Log.Info("these nodes were late, and are spares now", zap.Ints("nodes", planning.MembersOf(added)))
 		}
 	})
 }
@@ -160,7 +161,7 @@ func (h *Head) planLoss(members []int) nodeLoss {
 		members: members, spares: slices.DeleteFunc(slices.Clone(h.spares), isLost),
 		parts: make(map[*instanceState][]int),
 	}
-	loss.spares = preferLinked(loss.spares, h.cfg.Links.Unlinked(membersOf(loss.spares), time.Now()))
+	loss.spares = planning.PreferLinked(loss.spares, h.cfg.Links.Unlinked(planning.MembersOf(loss.spares), time.Now()))
 	// A spare that is lost before it has taken a place leaves the place to another one.
 	waiting := make(map[int]bool) // places for which there is no spare any more
 	for _, v := range h.vacancies {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -64,7 +65,7 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	}
 	for _, p := range s.realProcesses() {
 		starts.Go(func() {
-			s.cfg.Ports.Release(portsOf(s.role, p)...)
+			s.cfg.Ports.Release(planning.PortsOf(s.role, p)...)
 			started, f := start(ctx, p, number)
 			g.mu.Lock()
 			g.started = append(g.started, started...)

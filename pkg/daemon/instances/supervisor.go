@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -415,7 +416,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	running.stopRemaining(s)
 	for _, p := range s.processes {
-		s.cfg.Ports.Keep(portsOf(s.role, p)...) // until the next generation starts
+		s.cfg.Ports.Keep(planning.PortsOf(s.role, p)...) // until the next generation starts
 	}
 	if running.world != nil {
 		running.world.close()

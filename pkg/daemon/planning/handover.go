@@ -1,4 +1,4 @@
-package ports
+package planning
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func grantAddress(dir *signal.Dir, node int) string {
 
 // ServeGrants passes on ports that the block keeps to the daemons of further steps of the node, which
 // start the processes for them. Their containers share the network of the node.
-func (b *Block) ServeGrants(background func(task func(ctx context.Context)), dir *signal.Dir, node int) error {
+func (b *PortBlock) ServeGrants(background func(task func(ctx context.Context)), dir *signal.Dir, node int) error {
 	listener, err := net.Listen("unixpacket", grantAddress(dir, node))
 	if err != nil {
 		return fmt.Errorf("cannot pass on ports to further steps: %v", err)
@@ -45,7 +45,7 @@ func (b *Block) ServeGrants(background func(task func(ctx context.Context)), dir
 
 // grant passes on the ports that the other end asks for, as far as they are kept. They are not kept here
 // any more.
-func (b *Block) grant(conn *net.UnixConn) {
+func (b *PortBlock) grant(conn *net.UnixConn) {
 	_ = conn.SetDeadline(time.Now().Add(grantTimeout))
 	for {
 		asked := make([]byte, 8*maxGranted)
@@ -74,7 +74,7 @@ func (b *Block) grant(conn *net.UnixConn) {
 
 // TakeGrants takes ports over from the daemon of the node, as far as that keeps them. Without such a
 // daemon, in this network, there are none.
-func (b *Block) TakeGrants(ctx context.Context, dir *signal.Dir, node int, ports []int) error {
+func (b *PortBlock) TakeGrants(ctx context.Context, dir *signal.Dir, node int, ports []int) error {
 	var dialer net.Dialer
 	ctx, cancel := context.WithTimeout(ctx, grantTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (b *Block) TakeGrants(ctx context.Context, dir *signal.Dir, node int, ports
 }
 
 // receive receives a message with ports and their sockets.
-func (b *Block) receive(conn *net.UnixConn) error {
+func (b *PortBlock) receive(conn *net.UnixConn) error {
 	text, rights := make([]byte, 8*maxGranted), make([]byte, unix.CmsgSpace(4*maxGranted))
 	length, rightsLength, _, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {

@@ -1,4 +1,4 @@
-package instances_test
+package planning_test
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
@@ -79,7 +79,7 @@ func TestChooseNodes(t *testing.T) {
 					}
 					return missing
 				}
-				choice, err := instances.ChooseNodes(t.Context(), defs, offers, tc.spares, unlinked)
+				choice, err := planning.ChooseNodes(t.Context(), defs, offers, tc.spares, unlinked)
 				if err != nil {
 					t.Fatal(err)
 				}

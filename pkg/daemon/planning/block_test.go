@@ -1,4 +1,4 @@
-package ports
+package planning
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func testTasks(t *testing.T) (background func(task func(ctx context.Context)), c
 func TestClaim(t *testing.T) {
 	background, cancel := testTasks(t)
 	claim := func() int {
-		block, err := Claim(background, t.Name(), 0)
+		block, err := ClaimBlock(background, t.Name(), 0)
 		if err != nil {
 			t.Error(err)
 			return 0
@@ -92,9 +92,9 @@ func TestBlockAmongStrangers(t *testing.T) {
 		defer func() { _ = claim.Close() }()
 	}
 	background, _ := testTasks(t)
-	claim := func(number int) *Block {
+	claim := func(number int) *PortBlock {
 		t.Helper()
-		block, err := Claim(background, t.Name(), number)
+		block, err := ClaimBlock(background, t.Name(), number)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestCostOfBlock(t *testing.T) {
 	const first = 20000
 	meeting := first + roles.BlockSize - MeetingPorts
 	last := -1
-	for _, block := range []*Block{
+	for _, block := range []*PortBlock{
 		{First: first, claim: nopCloser{}},
 		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 1}},
 		{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 2, meeting - 1}},
@@ -161,7 +161,7 @@ func (nopCloser) Close() error { return nil }
 // options and address its socket has, and that one can as soon as the port is released.
 func TestBlockKeepsPorts(t *testing.T) {
 	background, cancel := testTasks(t)
-	block, err := Claim(background, t.Name(), 0)
+	block, err := ClaimBlock(background, t.Name(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +216,8 @@ func TestBlockKeepsPorts(t *testing.T) {
 	}
 	cancel()
 	want("at the end", true, true, true)
-	(*Block)(nil).KeepOnly(block.First)
-	(*Block)(nil).Release(block.First)
+	(*PortBlock)(nil).KeepOnly(block.First)
+	(*PortBlock)(nil).Release(block.First)
 }
 
 // leaveConnections makes connections linger at a port, as those of a server that has ended do.

@@ -1,4 +1,4 @@
-package instances
+package planning
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -59,7 +58,7 @@ func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares
 	for node, host := range known.Hosts[:known.Size] {
 		facts := roles.NodeFacts{NodeIndex: node, Host: host, GPUs: max(0, GrantedGPUs(known.Identity)),
 			FirstPort: firsts[node]}
-		if hasNamedRoles(defs) { // those of flags do not select a component
+		if roles.HasNamed(defs) { // those of flags do not select a component
 			facts.Group = launcher.ComponentOf(known.Environ, host)
 		}
 		rec.Offers = append(rec.Offers, facts)
@@ -100,7 +99,7 @@ func (k EarlyFacts) drawBlocks(defs []roles.Definition) []int {
 		}
 		return firsts
 	}
-	_, blocks := ports.Range()
+	_, blocks := PortRange()
 	if blocks <= 0 {
 		return nil
 	}
@@ -115,7 +114,7 @@ func (k EarlyFacts) drawBlocks(defs []roles.Definition) []int {
 		if k.isOneMachine() { // its nodes may have different names
 			index = node
 		}
-		firsts[node] = ports.LowestPort + (int(drawn.Int64())+index)%blocks*roles.BlockSize
+		firsts[node] = LowestPort + (int(drawn.Int64())+index)%blocks*roles.BlockSize
 	}
 	return firsts
 }
@@ -150,10 +149,10 @@ func (k EarlyFacts) addAddresses(ctx context.Context, facts []roles.NodeFacts, p
 // KeepPlannedPorts claims the block of a node in an early plan, and keeps the ports of its processes.
 // It returns nil if another program listens in the block, or another daemon claims it. Without a
 // block it returns one that has no ports.
-func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *ports.Block {
+func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *PortBlock {
 	first := plan.Nodes[place].FirstPort
 	if first == 0 {
-		return ports.New(p.Background)
+		return NewPortBlock(p.Background)
 	}
 	last := first
 	var defs []roles.Definition
@@ -163,12 +162,12 @@ func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *port
 		for _, instance := range role.Instances {
 			for _, process := range instance.Processes {
 				if process.Place == place {
-					last = max(last, slices.Max(append(portsOf(role, process), last)))
+					last = max(last, slices.Max(append(PortsOf(role, process), last)))
 				}
 			}
 		}
 	}
-	block, err := ports.ClaimAt(p.Background, first, last-first+1)
+	block, err := ClaimBlockAt(p.Background, first, last-first+1)
 	if err != nil || block == nil {
 		return nil
 	}
@@ -178,11 +177,11 @@ func KeepPlannedPorts(p *lifecycle.Publisher, plan *roles.Plan, place int) *port
 
 // ClaimPorts claims a block of ports of the node for roles, and passes on those of further steps. If
 // no role needs a block, the result has no ports.
-func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*ports.Block, error) {
+func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*PortBlock, error) {
 	if !roles.NeedsPorts(defs) {
-		return ports.New(p.Background), nil
+		return NewPortBlock(p.Background), nil
 	}
-	block, err := ports.Claim(p.Background, p.Dir.Name(), number)
+	block, err := ClaimBlock(p.Background, p.Dir.Name(), number)
 	if err == nil {
 		serveSteps(p, block, defs)
 	}
@@ -190,7 +189,7 @@ func ClaimPorts(p *lifecycle.Publisher, defs []roles.Definition, number int) (*p
 }
 
 // serveSteps passes on the ports of further steps, if the roles have any.
-func serveSteps(p *lifecycle.Publisher, block *ports.Block, defs []roles.Definition) {
+func serveSteps(p *lifecycle.Publisher, block *PortBlock, defs []roles.Definition) {
 	if len(roles.StepNames(defs)) == 0 {
 		return
 	}
@@ -199,8 +198,8 @@ func serveSteps(p *lifecycle.Publisher, block *ports.Block, defs []roles.Definit
 	}
 }
 
-// portsOf returns the ports of a process that the file does not fix.
-func portsOf(role *roles.RolePlan, p roles.Process) (ports []int) {
+// PortsOf returns the ports of a process that the file does not fix.
+func PortsOf(role *roles.RolePlan, p roles.Process) (ports []int) {
 	for at, request := range role.Program.Ports {
 		for i := range max(1, request.Count) {
 			if request.Number == 0 {

@@ -1,6 +1,6 @@
-// Package ports keeps ports of a node for processes that do not run yet, and passes them on between the
-// daemons of the node.
-package ports
+// Package planning makes the plan of the roles of a run: it chooses the nodes, collects what the plan
+// depends on, and keeps the planned ports of a node for processes that do not run yet.
+package planning
 
 import (
 	"context"
@@ -31,9 +31,9 @@ const MeetingPorts = 128
 // first ones, because ports are planned from there on.
 const earlyPorts = 64
 
-// Block is the block of ports of a node. It keeps ports for processes that do not run: their
+// PortBlock is the block of ports of a node. It keeps ports for processes that do not run: their
 // addresses are given out before they start, so that no other port could replace them.
-type Block struct {
+type PortBlock struct {
 	First int   // 0: no role needs a block
 	Busy  []int // sorted ports of the block that other programs had when it was chosen
 
@@ -45,7 +45,7 @@ type Block struct {
 
 // KeepOnly keeps these ports, as far as they are free, and releases all others. It does nothing if b
 // is nil.
-func (b *Block) KeepOnly(ports ...int) {
+func (b *PortBlock) KeepOnly(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (b *Block) KeepOnly(ports ...int) {
 }
 
 // Keep keeps these ports, too, as far as they are free. It does nothing if b is nil.
-func (b *Block) Keep(ports ...int) {
+func (b *PortBlock) Keep(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (b *Block) Keep(ports ...int) {
 }
 
 // Release releases ports for a process that is about to start. It does nothing if b is nil.
-func (b *Block) Release(ports ...int) {
+func (b *PortBlock) Release(ports ...int) {
 	if b == nil {
 		return
 	}
@@ -89,22 +89,22 @@ func (b *Block) Release(ports ...int) {
 }
 
 // close releases a port, if it is kept. mu must be held.
-func (b *Block) close(port int) {
+func (b *PortBlock) close(port int) {
 	if socket, isKept := b.kept[port]; isKept {
 		process.ReleasePort(socket)
 		delete(b.kept, port)
 	}
 }
 
-// New returns a block without ports of its own, until the end of the context that background
+// NewPortBlock returns a block without ports of its own, until the end of the context that background
 // has.
-func New(background func(task func(ctx context.Context))) *Block {
+func NewPortBlock(background func(task func(ctx context.Context))) *PortBlock {
 	return newBlock().endWith(background)
 }
 
-func newBlock() *Block { return &Block{kept: make(map[int]int), granted: make(map[int]bool)} }
+func newBlock() *PortBlock { return &PortBlock{kept: make(map[int]int), granted: make(map[int]bool)} }
 
-func (b *Block) endWith(background func(task func(ctx context.Context))) *Block {
+func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *PortBlock {
 	background(func(ctx context.Context) {
 		<-ctx.Done()
 		b.release()
@@ -112,15 +112,15 @@ func (b *Block) endWith(background func(task func(ctx context.Context))) *Block 
 	return b
 }
 
-func (b *Block) release() {
+func (b *PortBlock) release() {
 	b.KeepOnly()
 	if b.claim != nil {
 		_ = b.claim.Close()
 	}
 }
 
-// Range returns the port above all blocks, and how many blocks are below it.
-func Range() (high, blocks int) {
+// PortRange returns the port above all blocks, and how many blocks are below it.
+func PortRange() (high, blocks int) {
 	high = highestPort
 	if ephemeral := health.EphemeralPorts("/"); ephemeral[0] > 0 {
 		high = min(high, ephemeral[0])
@@ -128,13 +128,13 @@ func Range() (high, blocks int) {
 	return high, (high - LowestPort) / roles.BlockSize
 }
 
-// Claim returns a block of [roles.BlockSize] ports for roles, outside of the range from which
+// ClaimBlock returns a block of [roles.BlockSize] ports for roles, outside of the range from which
 // the kernel assigns ports, until the end of the context that background has. Daemons with different
 // numbers, or of other runs, prefer different blocks. The best one is claimed by no other daemon, and
 // no program has one of its ports; but any user can claim a block or take a port, so that neither
 // excludes it.
-func Claim(background func(task func(ctx context.Context)), run string, number int) (*Block, error) {
-	high, blocks := Range()
+func ClaimBlock(background func(task func(ctx context.Context)), run string, number int) (*PortBlock, error) {
+	high, blocks := PortRange()
 	if blocks <= 0 {
 		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range "+
 			"to begin at 32768", high)
@@ -145,7 +145,7 @@ func Claim(background func(task func(ctx context.Context)), run string, number i
 	}
 	sum := fnv.New32a()
 	sum.Write([]byte(run))
-	try := func(i int, insists bool) *Block {
+	try := func(i int, insists bool) *PortBlock {
 		block := (int(sum.Sum32()%uint32(blocks)) + number + i) % blocks
 		return tryBlock(LowestPort+block*roles.BlockSize, earlyPorts, listening, insists)
 	}
@@ -171,9 +171,9 @@ func Claim(background func(task func(ctx context.Context)), run string, number i
 	return block.endWith(background), nil
 }
 
-// ClaimAt claims the block that begins with a port, and keeps a number of its ports. It returns nil if
+// ClaimBlockAt claims the block that begins with a port, and keeps a number of its ports. It returns nil if
 // another program has one of the ports of the block, or another daemon claims it.
-func ClaimAt(background func(task func(ctx context.Context)), first, count int) (*Block, error) {
+func ClaimBlockAt(background func(task func(ctx context.Context)), first, count int) (*PortBlock, error) {
 	listening, err := health.PortsOfListeners(first, first+roles.BlockSize-1)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func ClaimAt(background func(task func(ctx context.Context)), first, count int) 
 
 // tryBlock claims the block that begins with a port, and keeps a number of its ports. If another
 // daemon, or any user, claims it, it keeps ports only if it insists.
-func tryBlock(first, count int, listening []int, insists bool) *Block {
+func tryBlock(first, count int, listening []int, insists bool) *PortBlock {
 	b := newBlock()
 	b.First = first
 	// The claim is an abstract socket, to which nothing is sent: it exists in the network namespace of the
@@ -214,7 +214,7 @@ func tryBlock(first, count int, listening []int, insists bool) *Block {
 
 // cost is 0 for a block that nobody else uses. A claim counts more than busy ports, and less than
 // those at which ranks meet.
-func (b *Block) cost() int {
+func (b *PortBlock) cost() int {
 	cost := len(b.Busy)
 	if b.claim == nil {
 		cost += roles.BlockSize
@@ -228,7 +228,7 @@ func (b *Block) cost() int {
 }
 
 // BusyPorts returns the ports of the block that other programs have. It returns none if b is nil.
-func (b *Block) BusyPorts() []int {
+func (b *PortBlock) BusyPorts() []int {
 	if b == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package ports_test
+package planning_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/daemon/ports"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -42,7 +42,7 @@ func TestTakeGrants(t *testing.T) {
 		}
 		return err == nil
 	}
-	main, step := ports.New(background), ports.New(background)
+	main, step := planning.NewPortBlock(background), planning.NewPortBlock(background)
 	main.Keep(free...)
 	if err := main.ServeGrants(background, dir, 1); err != nil {
 		t.Fatal(err)

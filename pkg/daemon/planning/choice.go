@@ -1,4 +1,4 @@
-package instances
+package planning
 
 import (
 	"cmp"
@@ -38,7 +38,7 @@ func ChooseNodes(
 	if err != nil {
 		return nil, err
 	}
-	nodes, firstNodes := membersOf(offers), membersOf(first.Record.Offers)
+	nodes, firstNodes := MembersOf(offers), MembersOf(first.Record.Offers)
 	for began := time.Now(); ; {
 		missing := unlinked(nodes)
 		if len(missing) == 0 || len(missing) >= len(nodes)-1 { // none of the workers has a link
@@ -48,7 +48,7 @@ func ChooseNodes(
 		if err != nil {
 			return first, nil
 		}
-		if slices.Equal(membersOf(choice.Record.Offers), firstNodes) {
+		if slices.Equal(MembersOf(choice.Record.Offers), firstNodes) {
 			return choice, nil
 		}
 		if time.Since(began) >= linkDelay || !ctxutil.SleepContext(ctx, linkPollInterval) {
@@ -62,7 +62,7 @@ func chooseLinked(
 	defs []roles.Definition, offers []roles.NodeFacts, spares roles.Spares, missing map[int]bool,
 ) (*NodeChoice, error) {
 	choice := &NodeChoice{Record: new(roles.PlanRecord)}
-	preferred := preferLinked(offers, missing)
+	preferred := PreferLinked(offers, missing)
 	used, spare := spares.Split(preferred)
 	for _, place := range used {
 		choice.Record.Offers = append(choice.Record.Offers, preferred[place])
@@ -83,7 +83,7 @@ func chooseLinked(
 	if before == 0 || len(plan.IdleNodes()) == 0 {
 		return choice, nil
 	}
-	sorted := &roles.PlanRecord{Offers: preferLinked(choice.Record.Offers, missing)}
+	sorted := &roles.PlanRecord{Offers: PreferLinked(choice.Record.Offers, missing)}
 	other := &NodeChoice{Record: sorted, Spares: choice.Spares}
 	other.Plan, err = MakePlan(defs, sorted)
 	if err != nil || other.countUsed(missing) >= before {
@@ -111,8 +111,8 @@ func (c *NodeChoice) countUsed(missing map[int]bool) (count int) {
 	return count
 }
 
-// preferLinked returns offers with those of the nodes in missing behind the others.
-func preferLinked(offers []roles.NodeFacts, missing map[int]bool) (sorted []roles.NodeFacts) {
+// PreferLinked returns offers with those of the nodes in missing behind the others.
+func PreferLinked(offers []roles.NodeFacts, missing map[int]bool) (sorted []roles.NodeFacts) {
 	var last []roles.NodeFacts
 	for _, offer := range offers {
 		if missing[offer.NodeIndex] {

@@ -1,4 +1,4 @@
-package instances_test
+package planning_test
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -75,7 +75,7 @@ func TestPlanEarly(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			defs := parseRoles(t, tc.roles)
-			choice := instances.PlanEarly(t.Context(), defs, tc.spares, instances.EarlyFacts{
+			choice := planning.PlanEarly(t.Context(), defs, tc.spares, planning.EarlyFacts{
 				Identity: tc.id, Environ: launcher.EnvironmentOf(nil),
 				Address: launcher.NodeAddress{Address: "10.0.0.1", Selected: tc.selected},
 			})
@@ -112,14 +112,14 @@ func TestKeepPlannedPorts(t *testing.T) {
 	defer life.Close()
 	publisher := &lifecycle.Publisher{Lifetime: life}
 	for range 100 { // another program may have a port of the block that is drawn
-		choice := instances.PlanEarly(t.Context(), defs, nil,
-			instances.EarlyFacts{Identity: id, Environ: launcher.EnvironmentOf(nil),
+		choice := planning.PlanEarly(t.Context(), defs, nil,
+			planning.EarlyFacts{Identity: id, Environ: launcher.EnvironmentOf(nil),
 				Address: launcher.NodeAddress{Address: "127.0.0.1"}})
-		block := instances.KeepPlannedPorts(publisher, choice.Plan, 0)
+		block := planning.KeepPlannedPorts(publisher, choice.Plan, 0)
 		if block == nil {
 			continue
 		}
-		if instances.KeepPlannedPorts(publisher, choice.Plan, 0) != nil {
+		if planning.KeepPlannedPorts(publisher, choice.Plan, 0) != nil {
 			t.Error("two daemons have one block")
 		}
 		block.Release(choice.Plan.Roles[0].Instances[0].Processes[0].Ports[0])
