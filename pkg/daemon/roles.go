@@ -178,8 +178,11 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 // roles on the present team.
 func (h *head) holdPlan(ctx context.Context) error {
 	early := h.running.earlyChoice
-	if early == nil {
+	switch {
+	case early == nil:
 		return h.planTeam(ctx)
+	case h.roleHead() != nil: // only the team has changed
+		return nil
 	}
 	choice, err := h.agreeOnPlan(ctx, early)
 	if err != nil {
@@ -249,7 +252,8 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 	if choice == nil || h.addWorldFacts(choice.Record) != nil {
 		return nil // the plan before the gate shows why
 	}
-	h.running.earlyChoice, h.node.earlyPlan, h.node.reviewed = choice, choice.Record, choice.Plan
+	h.running.earlyChoice, h.running.number = choice, choice.Record.Number
+	h.node.earlyPlan, h.node.reviewed = choice.Record, choice.Plan
 	first := *choice.Record // its header is written
 	return []signal.ControlRecord{{Name: signal.SeriesPlan.Name(0), Record: &first}}
 }

@@ -57,6 +57,11 @@ var outcomeJobs = []struct{ name, line string }{
 	{"driver exits 3, services stay, stop", `--nodes=2 --clean=none --worker-cmd='on 1 "` +
 		`await logs/j/control/driver-ended; stop"' -- sh -c 'exit 3'`},
 
+	{"a number of ranks beside services", `--nodes=2 --ranks=2 --head-cmd='exec sleep 300' ` +
+		`--worker-cmd='exec sleep 300' --sandbox-cmd='exec sleep 300' -- true`},
+	{"ranks and services, spare", `--nodes=3 --nnodes=2 --ranks-per-node=2 --oversubscribe ` +
+		`--worker-cmd='exec sleep 300' -- true`},
+
 	// The job is told to end.
 	{"stop, no driver", `--nodes=2 --worker-cmd='on 1 "await logs/j/control/go; stop"'`},
 	{"stop, no driver, before the gate", `--nodes=2 --setup-cmd='on 1 stop'`},
