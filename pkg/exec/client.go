@@ -66,8 +66,9 @@ type Client struct {
 	network  peerlink.Network
 	timeouts Timeouts
 
-	out, errs  io.Writer
-	nodeWriter func(node int) io.Writer // see [Client.SetNodeWriter]; may be nil
+	out, errs io.Writer
+	// nodeWriter returns the writer of a node's standard output, instead of out; may be nil
+	nodeWriter func(node int) io.Writer
 	// nodes has the answers in the order of the nodes; nil until the head has answered.
 	nodes  []*nodeAnswer
 	cancel chan struct{} // closed when the commands should be cancelled
@@ -88,13 +89,6 @@ func New(
 		id: newRequestID(), dir: dir, job: job, request: request, network: network, timeouts: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)), cancel: make(chan struct{}),
 	}
-}
-
-// SetNodeWriter makes the caller write the standard output of each node to its own writer,
-// unchanged, instead of out. It returns c.
-func (c *Client) SetNodeWriter(each func(node int) io.Writer) *Client {
-	c.nodeWriter = each
-	return c
 }
 
 // Execute makes the request and forwards the nodes' output until all nodes have answered. When ctx

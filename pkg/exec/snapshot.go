@@ -32,10 +32,11 @@ func askNodes(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job r
 	request Request) ([]*nodeText, error) {
 	texts := make(map[int]*nodeText)
 	client := New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, io.Discard, io.Discard)
-	results, err := client.SetNodeWriter(func(node int) io.Writer {
+	client.nodeWriter = func(node int) io.Writer {
 		texts[node] = new(nodeText)
 		return &texts[node].text
-	}).Execute(ctx, again)
+	}
+	results, err := client.Execute(ctx, again)
 	if len(results) == 0 || errors.Is(err, ErrRefused) {
 		return nil, cmp.Or(err, errors.New("no node has answered"))
 	}

@@ -184,9 +184,6 @@ func (g *programConn) setRank(rank *int) error {
 	return nil
 }
 
-// ownerName returns the owner's name of the values that the program puts.
-func (g *programConn) ownerName() string { return g.node.self.ownerName(g.rank) }
-
 // stageValue stores a value until it is committed.
 func (g *programConn) stageValue(ask Request) error {
 	if err := validateKey(ask.Key); err != nil {
@@ -215,7 +212,7 @@ func (g *programConn) stageValue(ask Request) error {
 // commitStaged makes the values that the program has put available to others.
 func (g *programConn) commitStaged() error {
 	writer := fmt.Sprintf("%s (process %d)", g.node.self.describeRank(g.rank), g.pid)
-	return g.node.commitValues(g.ownerName(), writer, g.takeStaged())
+	return g.node.commitValues(g.node.self.ownerName(g.rank), writer, g.takeStaged())
 }
 
 // takeStaged removes and returns the values that were not committed.
