@@ -29,7 +29,6 @@ type invocation struct {
 	exitCode  int  // set by a subcommand that ends with a code and without an error
 }
 
-// runMain is the whole program. It returns the exit code.
 func runMain(args []string, signals <-chan os.Signal, files config.Streams) int {
 	if len(args) == 2 && args[1] == sshDaemonCommand {
 		daemonArgs, all, in, end, err := prepareSSHDaemon(signals, files)
@@ -87,7 +86,6 @@ func splitDriver(args []string) (own, driver []string, dashed bool) {
 	return args[:at], args[at+1:], true
 }
 
-// withDefaultCommand inserts the default subcommand if none is given.
 func withDefaultCommand(app *cli.App, args []string) []string {
 	program, rest := args[:min(1, len(args))], args[min(1, len(args)):]
 	command := "run"

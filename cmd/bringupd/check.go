@@ -123,7 +123,6 @@ func (c *checkCmd) waitReporter(within time.Duration) func(check.Report) {
 	}
 }
 
-// showReport writes the report as JSON or as text.
 func (c *checkCmd) showReport(report check.Report) error {
 	if report.Findings == nil {
 		report.Findings = []check.Finding{} // an empty list instead of null

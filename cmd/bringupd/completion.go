@@ -72,7 +72,6 @@ func (inv *invocation) printCommand(
 	return &c
 }
 
-// completeWords returns a function that prints the words that may follow a subcommand.
 func completeWords(words ...string) cli.BashCompleteFunc {
 	return func(c *cli.Context) { _, _ = io.WriteString(c.App.Writer, strings.Join(words, "\n")+"\n") }
 }

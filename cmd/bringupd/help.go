@@ -120,7 +120,6 @@ func visibleSettings(command *cli.Command) (all config.List) {
 	return all
 }
 
-// describeSources describes how flags can be set, and which source has precedence.
 func describeSources(flags config.List) string {
 	switch {
 	case flags.FindSetting("config") != nil:

@@ -25,7 +25,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// maxLocalDaemons is the maximum number of daemons that this program starts.
 const maxLocalDaemons = 1024
 
 // localCmd is the launcher for one machine.

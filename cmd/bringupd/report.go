@@ -57,7 +57,6 @@ func (r *reportCmd) formatSetting() *config.Setting {
 	})
 }
 
-// runReport reads the run, writes the report and prints its path.
 func (r *reportCmd) runReport(args []string) error {
 	if len(args) > 1 {
 		return usageErrorf("cannot report %d runs: give one run directory", len(args))

@@ -57,7 +57,6 @@ func (inv *invocation) newConfig(
 	return cfg, role, err
 }
 
-// addChecks adds the checks of the node and the monitoring of its GPUs.
 func (o *options) addChecks(cfg *deps.Config) error {
 	checkCfg := o.checkConfig()
 	traits := framework.TraitsOf(cfg.Framework)
@@ -159,7 +158,6 @@ func resolveLogDir(dir string) (string, error) {
 	return filepath.Abs(cmp.Or(dir, filepath.Join(launcher.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
-// setIdentity determines the identity of this daemon in its launch.
 func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	host, err := os.Hostname()
 	if err != nil {

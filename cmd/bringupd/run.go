@@ -84,7 +84,6 @@ func startsDaemon(args []string) bool {
 		slices.Contains([]string{"run", "local", sshDaemonCommand}, own[1])
 }
 
-// checkLimits returns an error if a limit of this process is lower than needed.
 func checkLimits(need process.ResourceNeeds, host string) error {
 	problem, fix := need.FindShortage("/")
 	if problem == "" {

@@ -113,7 +113,6 @@ func checkLoopback(address string) (string, error) {
 	return address, nil
 }
 
-// servePage serves the page of a run, and prints its address.
 func (s *statusCmd) servePage(ctx context.Context, path string) error {
 	server, err := report.ListenLive(ctx, s.serveAddress, path)
 	if err != nil {

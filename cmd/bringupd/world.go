@@ -77,7 +77,6 @@ var foreignFlags = []struct{ names, hint string }{
 	{"timeout", "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"},
 }
 
-// foreignFlagHint returns the owner of a flag of another program, and the replacement.
 func foreignFlagHint(name string) string {
 	name = strings.ReplaceAll(name, "_", "-")
 	for _, foreign := range foreignFlags {

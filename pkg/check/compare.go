@@ -175,7 +175,6 @@ const (
 	maxValueLength  = 60 // maximum characters of a value
 )
 
-// displayValue returns the value shortened for a message, or "none" if it is empty.
 func displayValue(value string) string {
 	return textutil.SingleLine(cmp.Or(value, "none"), maxValueLength)
 }

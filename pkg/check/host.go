@@ -165,7 +165,6 @@ func ListIDs(active []string) []string {
 	return ids
 }
 
-// hostPath returns the location below Root of an absolute path.
 func (h *Host) hostPath(absolute string) string { return filepath.Join("/", h.Root, absolute) }
 
 // pathExists reports whether a path exists below Root.
@@ -262,7 +261,6 @@ func formatLimit(n uint64, format func(uint64) string) string {
 	return format(n)
 }
 
-// checkStep checks whether a Slurm step has all the resources of its job.
 func (h *Host) checkStep(s *FindingBuilder) {
 	env := launcher.EnvironmentOf(h.Environ)
 	for _, lack := range launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {

@@ -211,7 +211,6 @@ func (share ShareFacts) checkSpace(s *FindingBuilder) {
 	s.AddWarning(ClassUser, observed, expected, "free space there, or use another --log-dir").Strict = true
 }
 
-// checkClock checks the offset between this node's clock and the server's.
 func (share ShareFacts) checkClock(s *FindingBuilder) {
 	if share.Offset == nil {
 		return

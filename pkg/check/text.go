@@ -174,7 +174,6 @@ func DrainCommand(r Report, drain string) string {
 // including interactive shells.
 var shellReplacer = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
 
-// isInvalidHostRune reports whether a character cannot be part of a host name.
 func isInvalidHostRune(r rune) bool {
 	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return !strings.ContainsRune(accepted, r)

@@ -140,7 +140,6 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 	}
 }
 
-// interruptedText describes a command that was interrupted because ctx ended.
 func interruptedText(ctx context.Context) string {
 	return fmt.Sprintf("interrupted before it finished: %v", context.Cause(ctx))
 }
@@ -170,7 +169,6 @@ func (s *FindingBuilder) addExitFinding(exit process.Exit, line string) *Finding
 		"let the command exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown)")
 }
 
-// firstLine returns the first line that is not blank, or an empty string.
 func firstLine(output string) string {
 	for line := range strings.Lines(output) {
 		if line = sanitizeLine(line); line != "" {

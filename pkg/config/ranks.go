@@ -29,7 +29,6 @@ type RankOptions struct {
 	PMIx string
 }
 
-// validateRanks returns an error for the first rule that the configuration of the ranks violates.
 func (w RankOptions) validateRanks(driver []string) error {
 	if !w.IsRequested() {
 		return nil

@@ -112,7 +112,6 @@ func (v *Console) waitBounded(wait func(ctx context.Context) error) {
 	v.remainingTime -= min(v.remainingTime, time.Since(began))
 }
 
-// errNotRead is the cause of that context's end.
 var errNotRead = errors.New("standard error was not read")
 
 // stderrWriter is the file that a [Console] writes to. Its Write never fails: if the reader has

@@ -63,7 +63,6 @@ func notStarted(err error) Output {
 	return Output{End: &Exit{Code: code, Exit: exitNotStarted, Failed: err.Error()}}
 }
 
-// maxPartSize is the maximum amount of output that is sent at once.
 const maxPartSize = 256 << 10
 
 // commandOutput publishes a command's output, or keeps it if there is nothing to publish it. Writers

@@ -276,7 +276,6 @@ func (h *Head) arrivals(node int) chan Conn {
 	return h.arrived[node]
 }
 
-// releaseConn closes a node's connection after the end of its command.
 func (h *Head) releaseConn(node int, conn Conn) {
 	_ = conn.Close()
 	h.mu.Lock()

@@ -107,7 +107,6 @@ func (c Child) ProbeTopology(ctx context.Context) (Topology, error) {
 	return BuildTopology("/", facts), nil
 }
 
-// libraryName is the file name by which the loader finds NVML.
 const libraryName = "libnvidia-ml.so.1"
 
 // HasLibrary reports whether the LD_LIBRARY_PATH of an environment has NVML. It is queried then even if

@@ -50,7 +50,6 @@ func (c Child) ProbeCUDA(ctx context.Context) (CUDAFacts, error) {
 	return facts, nil
 }
 
-// requestCUDA starts a child, sends the request and waits for the answer.
 func (c Child) requestCUDA(ctx context.Context) CUDAFacts {
 	d, err := c.startChild(ctx)
 	if err != nil {

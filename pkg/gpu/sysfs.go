@@ -137,7 +137,6 @@ const (
 	netInterfaces = "sys/class/net"
 )
 
-// pciPosition is a PCI device's position in the tree of buses.
 type pciPosition struct {
 	bus        string   // its own address; empty: not a PCI device
 	hostBridge string   // the host bridge: pci0000:50

@@ -157,7 +157,6 @@ func IsOwnClient(conn net.Conn) bool {
 	return only.trustsClient("/proc", conn)
 }
 
-// trustsClient reports whether the other end of an accepted connection belongs to a trusted user.
 func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
 	here, there := connAddress(conn.LocalAddr()), connAddress(conn.RemoteAddr())
 	if client, found := querySocket(there, here); found {

@@ -34,7 +34,6 @@ type finding struct {
 	Class   string `json:"class"`
 }
 
-// parseFindings returns the findings of a failed check, or nil if the record has none.
 func parseFindings(f record.Failure) []finding {
 	var report struct {
 		Findings []finding `json:"findings"`

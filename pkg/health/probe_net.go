@@ -90,7 +90,6 @@ func allowSameHostRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// describeProbeError describes briefly why the query failed.
 func describeProbeError(err error, asked string) error {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -113,7 +112,6 @@ func describeProbeError(err error, asked string) error {
 	return fmt.Errorf("cannot connect to %s: %v", asked, err)
 }
 
-// printableExcerpt makes one short line of foreign text.
 func printableExcerpt(text []byte) string {
 	printable := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {

@@ -75,7 +75,6 @@ func rankExitCode(f record.Failure) int {
 	return code & 0xff
 }
 
-// worldRankID identifies a rank among those of all worlds of a run.
 type worldRankID struct {
 	world  string
 	number int

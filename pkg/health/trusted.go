@@ -70,7 +70,6 @@ func descendantUserIDs() (users []int) {
 	return users
 }
 
-// includes reports whether the sockets of a user count as the job's own.
 func (t trustedUsers) includes(user int) bool {
 	if user == t.overflowUser {
 		return false

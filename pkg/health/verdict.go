@@ -55,7 +55,6 @@ type rankedFailure struct {
 	causeDistance int
 }
 
-// sortByPrecedence returns the failures in the order of precedence, the first cause first.
 func sortByPrecedence(failures []ObservedFailure) []rankedFailure {
 	ordered, all := make([]rankedFailure, len(failures)), collectEvidence(failures)
 	for i, failure := range failures {
@@ -122,7 +121,6 @@ func IsPeerLoss(kind Kind) bool {
 	}
 }
 
-// failureEvidence has the facts that follow from all records together.
 type failureEvidence struct {
 	// nodes that have reported why they end; a killed daemon reports nothing
 	selfReported map[int]bool
@@ -134,7 +132,6 @@ type failureEvidence struct {
 	firstTrouble time.Time
 }
 
-// collectEvidence collects the facts from all records.
 func collectEvidence(all []ObservedFailure) failureEvidence {
 	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool),
 		abortedRanks: make(map[worldRankID]bool)}

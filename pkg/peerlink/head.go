@@ -168,7 +168,6 @@ func (h *Head) sendToAll(frame ...byte) {
 	}
 }
 
-// acceptLoop accepts connections until ctx ends.
 func (h *Head) acceptLoop(ctx context.Context) {
 	for {
 		conn, err := h.listener.Accept()
@@ -186,7 +185,6 @@ func (h *Head) acceptLoop(ctx context.Context) {
 	}
 }
 
-// handleConn performs the handshake, and then serves the connection.
 func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Element) {
 	node, l := h.identifyPeer(ctx, conn, unproven)
 	if l == nil {

@@ -39,7 +39,6 @@ const (
 	lingerTimeout = 100 * time.Millisecond
 )
 
-// link is one connection after a successful handshake.
 type link struct {
 	conn         *secureConn
 	rawConn      syscall.RawConn // nil if the connection is not a socket
@@ -63,7 +62,6 @@ func newLink(conn *secureConn, who identity) *link {
 	return l
 }
 
-// silentFor returns the time since data was last received.
 func (l *link) silentFor() time.Duration {
 	return time.Since(l.created) - time.Duration(l.lastReceived.Load())
 }
@@ -191,7 +189,6 @@ type slot struct {
 	hadConnection bool // it has had a connection before; guarded by the mutex
 }
 
-// liveLink returns the connection if it is open, and otherwise nil.
 func (s *slot) liveLink() *link {
 	if l := s.link.Load(); l != nil && l.isOpen() {
 		return l

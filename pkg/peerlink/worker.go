@@ -232,7 +232,6 @@ func (w *Worker) handleRefusal() {
 	w.headSlot.dropLink(l, func() { w.reportGone(how) })
 }
 
-// headDialer connects to the head, for workers and guests.
 type headDialer struct {
 	network  Network
 	key      []byte

@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// defaultKeepLines is the number of last lines that are kept if Spec.KeepLines is 0.
 const defaultKeepLines = 20
 
 // Spec describes a child to start and where its output goes.
@@ -165,7 +164,6 @@ func (c *Child) forkPrepared(file Program, cmd *exec.Cmd) error {
 	return forkMarked(c.mark, func() error { return file.Start(cmd) })
 }
 
-// registerStarted registers the child that was just forked and starts the goroutines that serve it.
 func (c *Child) registerStarted() error {
 	stat, err := readStat(c.pid)
 	// The process exists even if it has ended, because it has not been reaped. But hidepid hides
@@ -216,7 +214,6 @@ func (c *Child) finishOutput() {
 	c.exit.Err = errors.Join(c.exit.Err, err)
 }
 
-// reapAndRecord waits for the child's end and records its Exit.
 func (c *Child) reapAndRecord() {
 	awaitExit(c.pid)
 	c.mu.Lock()

@@ -15,7 +15,6 @@ type familySession struct {
 	lastOwned uint64
 }
 
-// familyCriteria holds the criteria by which the members of a family are recognised.
 type familyCriteria struct {
 	// mark is a child's mark or, if it ends in a dot, the common prefix of all marks of one daemon.
 	mark       string
@@ -69,7 +68,6 @@ func (c familyCriteria) isEligible(p procStat) bool {
 	return p.pid != c.ownPID && p.pid != c.daemonPID && p.pid > 1 && !p.kernel && p.start >= c.notBefore
 }
 
-// hasMark reports whether the environment of p, as far as it was read, has the mark.
 func (c familyCriteria) hasMark(p procStat) bool {
 	return slices.ContainsFunc(p.marks, func(mark string) bool {
 		if strings.HasSuffix(c.mark, ".") {

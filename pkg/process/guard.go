@@ -69,7 +69,6 @@ func parseGuardArgs(argv []string) (guardArgs, error) {
 	return guardArgs{mark: argv[1], daemon: daemon, since: since}, nil
 }
 
-// guardMain is the main function of the guard process. It returns the exit code.
 func guardMain(order guardArgs) int {
 	// First become independent of the daemon: signals, name, notice of its death.
 	reportSignals()

@@ -31,7 +31,6 @@ type guardSignals struct {
 	onSilence atomic.Pointer[func()]
 }
 
-// maxUnmatchedSignals is how many arrivals of each signal are kept.
 const maxUnmatchedSignals = 16
 
 func newGuardSignals() *guardSignals {

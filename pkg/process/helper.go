@@ -66,7 +66,6 @@ func StartHelper(ctx context.Context, spec *exec.Cmd, onEnd func()) (*Helper, er
 	return nil, fmt.Errorf("cannot start it: %w", err)
 }
 
-// forkHelper starts a helper and the goroutine that waits for its end.
 func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	// If the program's file system hangs, only this goroutine hangs here; during the exec, the whole
 	// process would hang.

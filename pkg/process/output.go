@@ -32,7 +32,6 @@ const (
 	endingTimeout = 500 * time.Millisecond
 )
 
-// childOutput handles the two output streams of a child.
 type childOutput struct {
 	streams      [2]*outputStream
 	log          io.Writer // may be nil
@@ -173,7 +172,6 @@ func (o *childOutput) closeWhenGone(swept <-chan struct{}) {
 	ctxutil.AwaitDoneFor(o.closed.open, time.Second)
 }
 
-// outputStream reads one of a child's two pipes.
 type outputStream struct {
 	out    *childOutput
 	pipe   *os.File

@@ -28,7 +28,6 @@ var (
 	ErrNotExecutable = errors.New("not executable")
 )
 
-// defaultPath is searched if the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
 // Program is an executable file and what has been found out about it.
@@ -152,7 +151,6 @@ func ReadHead(path string) []byte {
 	return head[:n]
 }
 
-// interpreterPath returns the interpreter in the "#!" line; empty if there is none.
 func (p Program) interpreterPath() string {
 	rest, isScript := bytes.CutPrefix(p.head, []byte("#!"))
 	if !isScript {

@@ -129,7 +129,6 @@ func (p Location) unreadableError(path string, err error) error {
 
 const writableRemedy = "give a --log-dir that you can read and write"
 
-// remedyFor returns the remedy for a directory that is not writable.
 func remedyFor(err error) string {
 	if isFull(err) {
 		return "free space or quota there, or give another --log-dir"

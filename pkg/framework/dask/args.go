@@ -124,7 +124,6 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	return append([]string{programName, "worker", scheduler}, flags...), wanted, nil
 }
 
-// workersPerNode returns the number of workers on each node according to the user's arguments.
 func (d Cluster) workersPerNode() (int, error) {
 	extra, err := parseUserFlags("dask worker", d.WorkerArgs)
 	if err != nil {

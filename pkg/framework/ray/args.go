@@ -127,7 +127,6 @@ func parseUserFlags(args []string, head bool) (framework.Arguments, error) {
 // bytes. Another start in the same directory adds numbers to the names of the sockets.
 const maxTempDir = 107 - len("/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9")
 
-// objectStoreFlag is the flag for the size of a node's object store, in bytes.
 const objectStoreFlag = "--object-store-memory"
 
 // memoryFlags returns the flags for Ray's memory on a node whose job may use only a part of it. Ray
@@ -189,7 +188,6 @@ const (
 	clientPortFlag    = "--ray-client-server-port"
 )
 
-// fixedPorts returns the fixed ports on which a start with these flags will listen.
 func fixedPorts(flags framework.Arguments) (ports []framework.Port, err error) {
 	for _, known := range portFlags {
 		number, err := flags.PortValue(known.name, known.usual)

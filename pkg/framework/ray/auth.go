@@ -19,7 +19,6 @@ const (
 	tokenMode         = "token"
 )
 
-// tokenFile is the token's name in a node's private directory.
 const tokenFile = "ray-token"
 
 // NodeCredentials returns a token of this run, unless the user's variables decide. A token in the

@@ -15,7 +15,6 @@ import (
 // The numbers of fields below are those of Ray's src/ray/protobuf/gcs.proto and gcs_service.proto.
 // They are fixed for as long as Ray wants its own versions to understand each other.
 
-// tableEntry is a node in Ray's node table.
 type tableEntry struct {
 	Name        string // the value of --node-name
 	Host        string
@@ -93,7 +92,6 @@ func lastFields(b []byte) (fields [4]protoField, err error) {
 	return fields, err
 }
 
-// parseStatus returns an error for any status other than success.
 func parseStatus(b []byte) error {
 	fields, err := lastFields(b)
 	if code := int32(fields[1].value); err == nil && code != 0 {

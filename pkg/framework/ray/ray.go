@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// maxStarts is the maximum number of starts of a head's or a worker's Ray.
 const maxStarts = 3
 
 // Cluster runs a Ray cluster: its head on node 0, which is also a node of the cluster, and a worker

@@ -17,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// readinessCheck checks whether the Ray of one node is up.
 type readinessCheck struct {
 	gcs     gcsServer
 	tempDir string
@@ -100,7 +99,6 @@ func withLogLines(err error, tempDir string) error {
 	return err
 }
 
-// expectedNode is a node that should be in Ray's node table.
 type expectedNode struct {
 	TeamIndex    int
 	Host         string

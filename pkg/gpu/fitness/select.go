@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// gpuSelection is the selection of a node's GPUs that belong to the job.
 type gpuSelection struct {
 	gpus           []gpu.GPU // by index, including those that do not answer
 	usableUnits    int       // GPUs or MIG instances that answer and that the job can use

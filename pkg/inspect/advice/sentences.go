@@ -196,7 +196,6 @@ func (a *Summary) QuoteLog() []string {
 	return lines
 }
 
-// consequenceLines returns what has died as a consequence.
 func (a *Summary) consequenceLines() []string {
 	var parts []string
 	endsDriver := a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind)
@@ -290,7 +289,6 @@ func (a *Summary) leftoverLines() (lines []string) {
 
 func (a *Summary) nodeName(member int) string { return a.ID.MemberLabel(member, a.hostName(member)) }
 
-// hostName returns the host of a node, or of another member, or an empty string if it is unknown.
 func (a *Summary) hostName(member int) string {
 	node := record.NodeOfMember(member, a.ID.Size)
 	switch {

@@ -118,7 +118,6 @@ func (l viewBuilder) otherFailures(cause record.Failure) (rest []record.Failure)
 	return rest
 }
 
-// completeUnfinished completes the banner of a run without a recorded end.
 func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	if b.Tone != SeverityNeutral {
 		if !v.Begin.IsZero() {

@@ -24,7 +24,6 @@ const (
 	phaseDrain  = "drain"
 )
 
-// viewBuilder has the data from which the parts of a View are made.
 type viewBuilder struct {
 	run       *timeline.Run
 	status    timeline.Status

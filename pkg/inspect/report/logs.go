@@ -42,14 +42,12 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []LogTail {
 	return logs
 }
 
-// logSelection is a log that is shown, with the number of its lines.
 type logSelection struct {
 	name                string
 	nodeIndex, maxLines int
 	priority            int // logs with lower values come first
 }
 
-// selectLogs selects the logs that are shown, in the order in which they are shown.
 func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()

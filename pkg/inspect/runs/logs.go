@@ -133,7 +133,6 @@ type LogPrinter struct {
 	lastPrinted string                  // name of the log whose lines were printed last
 }
 
-// logPosition is the position up to which a log has been printed.
 type logPosition struct {
 	offset int64
 	// formats a daemon's own log; nil for other logs, which are printed unchanged

@@ -97,7 +97,6 @@ func (q RoleQuery) Print(ctx context.Context) error {
 // changes its meaning.
 const rolesReportVersion = 1
 
-// rolesReport has the roles of a run, as --json prints them.
 type rolesReport struct {
 	Version int          `json:"v"`
 	Run     string       `json:"run"`

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// openedRun is a run directory with its job record.
 type openedRun struct {
 	reader *signal.Reader
 	job    record.Job

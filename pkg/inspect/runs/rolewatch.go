@@ -27,7 +27,6 @@ const (
 	fileInterval = 200 * time.Millisecond
 )
 
-// roleWatcher follows the endpoints of a role that are ready.
 type roleWatcher struct {
 	RoleQuery
 	openedRun

@@ -192,5 +192,4 @@ func (r *runReader) createNodes(names []string) {
 	}
 }
 
-// noteHost takes over the host that a node reports, unless its host is known.
 func (n *Node) noteHost(host string) { n.Host = cmp.Or(n.Host, host) }

@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// maxExits is the maximum number of records of exits that are read.
 const maxExits = 1000
 
 // ErrNoPlan reports that a run has no plan of roles: it has none, or has not made the plan yet.
@@ -161,7 +160,6 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 	return placed, nil
 }
 
-// hasStarted reports whether a role has been started according to a listing of the control directory.
 func hasStarted(control signal.Listing, rec *roles.PlanRecord, role *roles.Definition) bool {
 	rule := roles.StartRuleOf(rec.Roles, role, rec.Early)
 	return rule == roles.StartWithPlan || control.HasName(signal.StartName(role.Name)) ||

@@ -6,7 +6,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 )
 
-// drainPhase is the phase in which a daemon shuts down.
 const drainPhase = "drain"
 
 // deriveSpans derives the phases of one daemon from its events, in the order in which they began.

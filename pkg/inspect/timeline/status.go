@@ -378,7 +378,6 @@ func (v *statusView) runEnd() *RunEnd {
 	return end
 }
 
-// maxQuotedLines is the number of last lines of a log that are shown.
 const maxQuotedLines = 10
 
 // currentPhase returns the phase that the run is in, or in which it ended.
@@ -399,7 +398,6 @@ func (v *statusView) currentPhase(s Status) string {
 	}
 }
 
-// maxAbnormalNodes is the maximum number of nodes that are shown individually.
 const maxAbnormalNodes = 20
 
 // selectNodes sets the nodes that need attention and, if verbose is set, all nodes by index.

@@ -100,7 +100,6 @@ type statusCount struct {
 	count  *int
 }
 
-// countsByStatus returns the counts in the order in which they are shown.
 func (c *instanceCounts) countsByStatus() []statusCount {
 	return []statusCount{
 		{roles.StatusReady, &c.Ready}, {roles.StatusStarting, &c.Starting}, {roles.StatusWaiting, &c.Waiting},

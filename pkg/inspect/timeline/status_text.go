@@ -202,7 +202,6 @@ func (s Status) WithoutTimes() Status {
 	return s
 }
 
-// withoutWaitTimes returns the nodes without the times for which they have been waited for.
 func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {
 	all := slices.Clone(nodes)
 	for i := range all {

@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// statusView is a run with the data that all parts of its status need.
 type statusView struct {
 	run          *Run
 	now          time.Time
@@ -275,7 +274,6 @@ func (n *nodeView) waitReason() string {
 	return lacks
 }
 
-// describeFailure returns the phase in which the node failed, and a sentence about it.
 func (n *nodeView) describeFailure() (step, what string) {
 	failed := n.ownFailure()
 	if failed == nil {

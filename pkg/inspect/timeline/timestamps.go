@@ -55,7 +55,6 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 // mainDaemonKind is the kind of a node's main daemon, in contrast to that of its sandbox.
 const mainDaemonKind = "daemon"
 
-// convertTimes converts all times that were read to the head's clock.
 func (r *runReader) convertTimes() {
 	slices.Sort(r.Problems)
 	// First the times of the head's records, which need no correction.
@@ -221,7 +220,6 @@ func (r *runReader) convertEventTimes() {
 	}
 }
 
-// noteSignOfLife takes over the time of a sign of life if it is the newest.
 func (n *Node) noteSignOfLife(at time.Time) {
 	if at.After(n.LastSign) {
 		n.LastSign = at

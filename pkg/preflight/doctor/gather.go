@@ -66,7 +66,6 @@ const collectTimeout = 10 * time.Second
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
 
-// querySpace reads the free space of the shared file system.
 func querySpace(ctx context.Context, dir *signal.Dir, s *ShareFacts) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
@@ -161,7 +160,6 @@ func causeText(err error) string {
 	return err.Error()
 }
 
-// localAddresses returns the sorted addresses of this node's interfaces.
 func localAddresses() (found []string) {
 	all, _ := net.InterfaceAddrs()
 	for _, addr := range all {
@@ -197,7 +195,6 @@ func (d *examiner) servicePorts(address string) ([]Port, string) {
 	return ports, ""
 }
 
-// plannedPorts returns the ports of all services that the framework would start on this node.
 func (d *examiner) plannedPorts(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{

@@ -35,7 +35,6 @@ var launchChecks = []reportRow{
 	{"host.share", checkShareSpace},
 }
 
-// checkLaunch checks the number and placement of the daemons that the launcher has started.
 func checkLaunch(p *checkContext) {
 	// The hints of launch errors contain the command of a job. Replace it with that of the doctor.
 	own := strings.NewReplacer("bringupd …", "bringupd doctor …")

@@ -65,7 +65,6 @@ func checkMPI(p *checkContext) {
 	}
 }
 
-// mpiLibrary describes the MPI library of the node, or returns an empty string.
 func (f Facts) mpiLibrary() string {
 	if f.MPI == nil || f.MPI.MPI == nil {
 		return ""

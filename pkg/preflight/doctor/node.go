@@ -90,7 +90,6 @@ func (f Facts) reachedHead(byName bool) (at string, failures []string) {
 	return at, failures
 }
 
-// checkHeadAddress checks whether the node can connect to the head at one of its addresses.
 func checkHeadAddress(p *checkContext) {
 	if !p.hasPeers() || len(p.nodeFacts.Attempts) == 0 && p.nodeFacts.HeadName == nil {
 		return
@@ -105,7 +104,6 @@ func checkHeadAddress(p *checkContext) {
 			"if the address is on the wrong network, select the right one with --interface")
 }
 
-// checkHeadName checks whether the node can connect to the head by its host name.
 func checkHeadName(p *checkContext) {
 	head := p.nodeFacts.HeadName
 	if !p.hasPeers() || head == nil {

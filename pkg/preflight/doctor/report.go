@@ -121,7 +121,6 @@ func (c *launchState) exitCodeFor(verdict check.Verdict) int {
 	}
 }
 
-// subjectText returns the description of the nodes that were examined.
 func (c *launchState) subjectText() string {
 	switch {
 	case c.hasPeers():
@@ -145,7 +144,6 @@ type launchState struct {
 	RoundTrips   map[int]time.Duration // round-trip times by node index
 }
 
-// hasPeers reports whether the launch has other nodes.
 func (l Target) hasPeers() bool {
 	return l.AloneReason == nil && l.Mistake == nil && l.Identity.Size > 1
 }
@@ -155,7 +153,6 @@ func (l Target) onSeparateHosts() bool {
 	return l.hasPeers() && l.Identity.Launcher != launcher.LauncherLocal
 }
 
-// hostOf returns the host name of a node, or an empty string if it is unknown.
 func (c *launchState) hostOf(node int) string {
 	at := slices.IndexFunc(c.Facts, func(f Facts) bool { return f.NodeIndex == node })
 	switch {
@@ -203,7 +200,6 @@ func (c *launchState) groupNodesBy(of func(Facts) string) []check.ValueGroup {
 	return check.GroupByValue(nodes)
 }
 
-// maxListedTexts is the maximum number of different texts in one finding.
 const maxListedTexts = 3
 
 // mergeFindings combines the findings of several nodes: it returns one finding for each check and

@@ -58,7 +58,6 @@ type Config struct {
 	Resolver Resolver         // nil: the system's resolver
 }
 
-// examiner performs one node's part of an examination.
 type examiner struct {
 	Config
 	began time.Time
@@ -227,7 +226,6 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	return d.awaitEnd(ctx, dir)
 }
 
-// headNotFoundError returns the error of a node that has not found the head's run directory.
 func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()

@@ -137,7 +137,6 @@ func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report che
 	return c.newReport(began, append(report.Findings, c.Policy.Apply(found)...))
 }
 
-// newReport builds the report of the findings, with the attributes of all parts.
 func (c *Checks) newReport(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
 		Version: check.ReportVersion, Host: c.Host, NodeIndex: c.NodeIndex, At: time.Now(), Took: time.Since(began),

@@ -39,7 +39,6 @@ func (p *Preview) describeFault(fault string) (string, error) {
 	return p.describeExit(roles.ExitEffect(role, &role.Instances[index])), nil
 }
 
-// describeExit describes what follows from the exit of an instance.
 func (p *Preview) describeExit(e roles.Effect) string {
 	instance := e.Instances[0]
 	var hosts []string
@@ -114,7 +113,6 @@ func describeLeft(e roles.Effect) string {
 	return fmt.Sprintf("%s has %d of %d instances left, and needs %d", e.Role.Name, e.Left(), all, need.Of(all))
 }
 
-// codeOf returns the exit code of a kind of failure as text.
 func codeOf(kind health.Kind) string {
 	return "the code " + strconv.Itoa(health.OutcomeOfKind(kind).Code)
 }

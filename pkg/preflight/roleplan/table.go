@@ -81,7 +81,6 @@ func describePorts(def *roles.Definition) string {
 	return strings.Join(parts, ", ")
 }
 
-// describeLevels returns levels of roles in their order.
 func describeLevels(levels [][]string) string {
 	var parts []string
 	for _, names := range levels {
@@ -123,5 +122,4 @@ func (p *Preview) describeExceptions(b *strings.Builder) {
 	}
 }
 
-// listHosts returns the first of some hosts, and the number of the others.
 func listHosts(hosts []string) string { return textutil.JoinLimited(hosts, 8, " ") }

@@ -35,7 +35,6 @@ const (
 	maxDebuggerOutput = 4 << 20
 )
 
-// stackReader reads the stacks of a node's processes, several concurrently.
 type stackReader struct {
 	ctx        context.Context
 	cancel     context.CancelFunc

@@ -152,7 +152,6 @@ func (g *ActivityGroup) summarizeMembers() {
 	g.Facts = g.describeFacts()
 }
 
-// uniqueWords returns the distinct elements in their order.
 func uniqueWords(words []string) (kept []string) {
 	for _, word := range words {
 		if !slices.Contains(kept, word) {

@@ -81,7 +81,6 @@ func (f Frame) isUserCode() bool {
 // methodName returns the function's name without its class, which py-spy puts before it.
 func (f Frame) methodName() string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
 
-// sourceLine returns the base name of the source file, with the line if that is known.
 func (f Frame) sourceLine() string {
 	where := filepath.Base(f.File)
 	if f.Line > 0 {

@@ -65,7 +65,6 @@ var pbsLauncher = launcherSpec{
 	identify:  identifyPBS,
 }
 
-// pbsStarter is the starter of a job's task manager.
 var pbsStarter = rankStarter{
 	displayName: "pbsdsh", origin: starterOrigin{programs: []string{"pbs_mom"}},
 }

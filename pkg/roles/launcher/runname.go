@@ -49,7 +49,6 @@ func (id Identity) RunName() string {
 	return name
 }
 
-// runParts are the parts of the name of a run after that of its job.
 type runParts struct {
 	step             string
 	restart, attempt int
