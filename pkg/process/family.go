@@ -20,9 +20,9 @@ type familyCriteria struct {
 	mark       string
 	notBefore  uint64 // processes that started earlier are not members
 	sessions   []familySession
-	orphanPIDs map[int]bool // orphans that are members
-	ownPID     int          // PID of the calling process, never a member
-	daemonPID  int          // PID of the daemon, never a member, if another process calls
+	orphanPIDs []int // orphans that are members
+	ownPID     int   // PID of the calling process, never a member
+	daemonPID  int   // PID of the daemon, never a member, if another process calls
 }
 
 // findMembers returns the living members among all processes. It is a pure function of its arguments.
@@ -42,7 +42,8 @@ func (c familyCriteria) findMembers(all []procStat) (alive []procStat) {
 				continue
 			}
 			descends := isMemberPID(byPID, kin, p.ppid, p) || isMemberPID(byPID, kin, p.sid, p)
-			if descends || c.orphanPIDs[p.pid] || c.hasMark(p) || isInSessions(p, roots, byPID) {
+			isOrphan := slices.Contains(c.orphanPIDs, p.pid)
+			if descends || isOrphan || c.hasMark(p) || isInSessions(p, roots, byPID) {
 				kin[p.pid], grown = true, true
 			}
 		}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -231,12 +233,12 @@ func (g *guardState) applyLine(line string) (bye bool) {
 // allFamiliesCriteria returns the criteria by which the families of all children are recognised. A
 // child that was forked in the daemon's last moment may be recognised by the mark only.
 func (g *guardState) allFamiliesCriteria(order guardArgs) familyCriteria {
-	c := familyCriteria{mark: order.mark, notBefore: order.since, ownPID: os.Getpid()}
+	c := familyCriteria{
+		mark: order.mark, notBefore: order.since, ownPID: os.Getpid(),
+		sessions: slices.Collect(maps.Values(g.sessions)),
+	}
 	if os.Getppid() == order.daemon { // it lives
 		c.daemonPID = order.daemon
-	}
-	for _, r := range g.sessions {
-		c.sessions = append(c.sessions, r)
 	}
 	return c
 }

@@ -80,12 +80,8 @@ func (s *Supervisor) hasNoOrphans() bool {
 // orphanCriteria returns the criteria that cover these orphans, their descendants, and processes
 // with this daemon's mark.
 func (s *Supervisor) orphanCriteria(pids []int) familyCriteria {
-	orphans := make(map[int]bool)
-	for _, pid := range pids {
-		orphans[pid] = true
-	}
 	return familyCriteria{
-		mark: s.markPrefix, notBefore: s.scanner.startTime, ownPID: os.Getpid(), orphanPIDs: orphans,
+		mark: s.markPrefix, notBefore: s.scanner.startTime, ownPID: os.Getpid(), orphanPIDs: pids,
 	}
 }
 
