@@ -107,9 +107,9 @@ const secretName = "doctor"
 
 // serveConnections accepts the nodes that connect, until ctx ends. Connections without the key are
 // dropped, as on the port of a peer link.
-func (d *examiner) serveConnections(ctx context.Context, listener net.Listener, key []byte) {
+func (d *examiner) serveConnections(ctx context.Context, head *peerlink.Head, key []byte) {
 	cfg := peerlink.Config{Key: key, Nodes: d.Identity.Size, HeartbeatInterval: time.Minute}
-	head := peerlink.NewHead(cfg, listener, nil)
+	head.Prepare(cfg, nil)
 	head.HandleStreams(peerlink.DoctorStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
 		_ = conn.Close()
 	})
