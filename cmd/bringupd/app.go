@@ -74,7 +74,6 @@ func isHelpFlag(arg string) bool {
 	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, name)
 }
 
-// runArgCommands are the subcommands that accept a run as an argument.
 var runArgCommands = []string{"status", "report", "logs", "why", "exec", "stop", "kv", "list", "wait", "roles"}
 
 // splitDriver splits the arguments at the first "--".
@@ -128,7 +127,6 @@ func exitCodeOf(err error) int {
 	return codeOf(kind)
 }
 
-// codeOf returns the exit code of an outcome.
 func codeOf(kind health.Kind) int { return health.OutcomeOfKind(kind).Code }
 
 func (inv *invocation) newApp() *cli.App {
@@ -155,10 +153,8 @@ func (inv *invocation) newApp() *cli.App {
 	return app
 }
 
-// usageErrorf returns an error of the command line or of the configuration.
 func usageErrorf(format string, args ...any) error { return config.UsageErrorf(format, args...) }
 
-// addCommands adds subcommands to a group of the overview.
 func addCommands(app *cli.App, group string, commands ...*cli.Command) {
 	for _, command := range commands {
 		command.Category = group

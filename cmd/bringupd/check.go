@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// checkCmd is one execution of bringupd check.
 type checkCmd struct {
 	*nodeCheckCmd
 	recordPath string // output file; empty: none

@@ -25,7 +25,6 @@ func checkSettings(to *check.Config) config.List {
 	}
 }
 
-// checkShellCommand refuses an empty shell command.
 func checkShellCommand(command string) (string, error) {
 	if strings.TrimSpace(command) == "" {
 		return "", errors.New("give a shell command")

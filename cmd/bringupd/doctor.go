@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// doctorCmd is one execution of bringupd doctor.
 type doctorCmd struct{ *nodeCheckCmd }
 
 // doctorJoinTimeout is the default time for which the doctor waits until all nodes have joined. The

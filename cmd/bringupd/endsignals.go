@@ -22,14 +22,12 @@ func (inv *invocation) printMessage(format string, args ...any) {
 	_, _ = inv.streams.Err.Write(textutil.EscapeControls(fmt.Appendf(nil, "bringupd: "+format+"\n", args...)))
 }
 
-// signalError is the error of a command that was ended by a signal.
 type signalError struct{ sig os.Signal }
 
 func (e *signalError) Error() string {
 	return "ended by " + unix.SignalName(e.sig.(syscall.Signal))
 }
 
-// exitCode returns the exit code of a command that was ended by the signal.
 func (e *signalError) exitCode() int {
 	kind := health.Terminated
 	if e.sig == os.Interrupt {

@@ -20,7 +20,6 @@ import (
 // maxCommandBytes is the maximum size of a request in bytes.
 const maxCommandBytes = 128 << 10
 
-// execCmd is one execution of bringupd exec.
 type execCmd struct {
 	*invocation
 	selector  runSelector
@@ -70,7 +69,6 @@ func (e *execCmd) runExec(args []string) error {
 	})
 }
 
-// newRequest makes a request from the command line.
 func (e *execCmd) newRequest() (exec.Request, error) {
 	order := exec.Request{Argv: e.driver, Nodes: e.nodeNames}
 	if len(e.driver) == 0 {

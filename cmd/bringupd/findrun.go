@@ -21,7 +21,6 @@ const runArgHelp = "RUN is a run directory, the name of a run in the log directo
 	"job, of which the newest run is used. The default is the current run inside a job, and otherwise the " +
 	"newest run."
 
-// runSelector selects the run of a subcommand.
 type runSelector struct {
 	logDir        string
 	logDirSetting *config.Setting
@@ -164,7 +163,6 @@ const requestTimeout = 30 * time.Second
 
 var errRequestTimeout = errors.New("timed out")
 
-// withRequestTimeout returns a context with that timeout.
 func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 }

@@ -31,7 +31,6 @@ func frameworkNames() (names []string) {
 	return names
 }
 
-// frameworkSetting returns the setting --framework.
 func frameworkSetting(to *string) *config.Setting {
 	usage := "services to start: " + strings.Join(frameworkNames()[1:], ", ") +
 		", or none (your own --head-cmd and --worker-cmd, or nothing)"
@@ -48,10 +47,8 @@ func frameworkSetting(to *string) *config.Setting {
 	})
 }
 
-// frameworkHeading returns the heading of a framework's own flags.
 func frameworkHeading(name string) string { return "With --framework=" + name }
 
-// frameworkSettings returns the settings that only one framework has.
 func frameworkSettings(f framework.Factory) config.List {
 	var all config.List
 	for _, flag := range f.OwnFlags() {
@@ -86,7 +83,6 @@ func probeSetting(name string, to **health.Probe, usage string) *config.Setting 
 	}, usage)
 }
 
-// chosenFramework returns the framework that --framework selects.
 func (o *options) chosenFramework() framework.Factory {
 	at := slices.IndexFunc(o.frameworks, func(f framework.Factory) bool { return f.Name() == o.framework })
 	return o.frameworks[max(0, at)]

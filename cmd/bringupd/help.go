@@ -99,10 +99,8 @@ func fillTemplate(name string, data any) string {
 	return b.String()
 }
 
-// helpText returns the help for a subcommand.
 func helpText(command *cli.Command) string { return fillTemplate("command", command) }
 
-// exitCodeTable returns the table of exit codes.
 func exitCodeTable() string {
 	return fillTemplate(codesTopic, map[string]any{"Table": health.OutcomeTable(), "Title": codesTitle})
 }

@@ -54,7 +54,6 @@ func (l *nodeCheckCmd) completeCheckCommand(
 	return l.completeCommand(command, l.allSettings, func([]string) error { return run() })
 }
 
-// writeJSON writes a value as indented JSON.
 func writeJSON(to io.Writer, value any) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", "  ")

@@ -18,14 +18,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-// kvCmd is one execution of bringupd kv.
 type kvCmd struct {
 	*invocation
 	timeout   time.Duration
 	ownerRank string
 }
 
-// defaultKVTimeout is the default timeout of get and fence.
 const defaultKVTimeout = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {

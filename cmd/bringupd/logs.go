@@ -17,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// logsCmd is one execution of bringupd runs.
 type logsCmd struct {
 	*invocation
 	selector   runSelector

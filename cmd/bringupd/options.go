@@ -127,7 +127,6 @@ const jsonFormat = "json"
 
 const startTimeoutFlag = "start-timeout"
 
-// jobSettings returns the settings of the whole job.
 func (o *options) jobSettings() config.List {
 	t := &o.cfg.Times
 	return slices.Concat(

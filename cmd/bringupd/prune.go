@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
-// pruneCmd is one execution of bringupd prune.
 type pruneCmd struct {
 	*invocation
 	selector runSelector

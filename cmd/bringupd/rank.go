@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// rankCmd is one execution of bringupd rank.
 type rankCmd struct {
 	*invocation
 	variables []string

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/report"
 )
 
-// reportCmd is one execution of bringupd report.
 type reportCmd struct {
 	*invocation
 	outputSetting *config.Setting
@@ -43,7 +42,6 @@ func (inv *invocation) reportCommand() *cli.Command {
 	}, append(own, removedSettings("report")...), r.runReport)
 }
 
-// formatSetting returns the setting --format.
 func (r *reportCmd) formatSetting() *config.Setting {
 	formats := []string{string(report.FormatHTML), string(report.FormatJSON)}
 	s := config.NewChoice("format", formats, &r.formatName, "html, or json for programs")

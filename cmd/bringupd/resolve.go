@@ -91,7 +91,6 @@ func (inv *invocation) selectDriver(fromFile []string) ([]string, error) {
 // autoRole is the only value of --role: the place of a daemon decides what it does.
 const autoRole = "auto"
 
-// parseDaemonRole parses the value of --role.
 func parseDaemonRole(text string) (string, error) {
 	switch text {
 	case autoRole:
@@ -116,7 +115,6 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 	return cfg
 }
 
-// localTempDir returns the local directory for temporary files.
 func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
 // validateSettings returns an error for settings that contradict each other. A rule may name one of
@@ -179,7 +177,6 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	return roles.ElectRole(id), nil
 }
 
-// identifyDaemon determines the identity from the launcher and the flags.
 func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 	id, err := launcher.IdentifyDaemon(os.LookupEnv, host, o.launchOverrides())
 	if err != nil {
@@ -207,7 +204,6 @@ func (o *options) launchOverrides() launcher.Overrides {
 	return overrides
 }
 
-// processAncestors returns this process and its ancestors.
 func processAncestors() (all []launcher.Ancestor) {
 	for pid, argv := range process.Ancestors(os.Getpid()) {
 		all = append(all, launcher.Ancestor{PID: pid, Argv: argv})

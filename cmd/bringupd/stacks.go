@@ -34,7 +34,6 @@ const (
 
 var errWhyTimeout = errors.New("no answer in time")
 
-// whyCmd is one execution of bringupd why.
 type whyCmd struct {
 	*invocation
 	selector           runSelector

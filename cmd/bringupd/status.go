@@ -19,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
-// statusCmd is one execution of bringupd status.
 type statusCmd struct {
 	*invocation
 	selector     runSelector

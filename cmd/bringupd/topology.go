@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// topologyCmd is one execution of bringupd topology.
 type topologyCmd struct {
 	*invocation
 	asJSON       bool
@@ -47,7 +46,6 @@ func (s *topologyCmd) newSettings() config.List {
 	)
 }
 
-// printTopology inspects the node and prints the result.
 func (s *topologyCmd) printTopology(ctx context.Context) error {
 	gpus, err := gpu.Child{}.ProbeTopology(ctx)
 	if err != nil {

@@ -107,7 +107,6 @@ func checkPMIx(value string) error {
 	return nil
 }
 
-// checkVariable accepts an environment variable of ranks.
 func checkVariable(value string) (string, error) {
 	switch variable, _, given := strings.Cut(value, "="); {
 	case variable == "" || !given:
@@ -118,13 +117,11 @@ func checkVariable(value string) (string, error) {
 	return value, nil
 }
 
-// ranksPerNodeSetting accepts the number of ranks of a node.
 func ranksPerNodeSetting(to *string, usage string) *config.Setting {
 	return config.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, config.ShowGiven,
 		usage).WithWords(ranks.Units...)
 }
 
-// bindSetting accepts the resources to which ranks are bound.
 func bindSetting(to *affinity.ResourceKinds, usage string) *config.Setting {
 	return config.NewValue("bind", "KINDS", to, affinity.ParseKinds, config.ShowText,
 		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank "+

@@ -65,7 +65,6 @@ func ReplaceFile(path string, text []byte, mode os.FileMode) error {
 	return err
 }
 
-// overwriteFile writes to the existing file.
 func overwriteFile(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

@@ -62,7 +62,6 @@ type JournalOptions struct {
 	StallTimeout time.Duration
 }
 
-// droppedLines counts lines that were dropped.
 type droppedLines struct {
 	ends    int  // number of line ends
 	partial bool // the last dropped piece has no line end

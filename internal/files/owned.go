@@ -129,7 +129,6 @@ func (d *OwnedDir) Owned() OwnedPath { return d.owned }
 // Root reaches the content of the directory. It must not be closed.
 func (d *OwnedDir) Root() *os.Root { return d.root }
 
-// names returns the names in the directory.
 func (d *OwnedDir) names() ([]string, error) {
 	dir, err := d.root.Open(".")
 	if err != nil {

@@ -167,7 +167,6 @@ func ListIDs(active []string) []string {
 
 func (h *Host) hostPath(absolute string) string { return filepath.Join("/", h.Root, absolute) }
 
-// pathExists reports whether a path exists below Root.
 func (h *Host) pathExists(path string) bool {
 	_, err := os.Lstat(h.hostPath(path))
 	return err == nil
@@ -253,7 +252,6 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 	}
 }
 
-// formatLimit formats a resource limit.
 func formatLimit(n uint64, format func(uint64) string) string {
 	if n == unix.RLIM_INFINITY {
 		return "unlimited"

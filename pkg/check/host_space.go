@@ -44,7 +44,6 @@ const (
 
 const roomHint = "remove files of earlier jobs there, or drain the node"
 
-// tempDir returns the directory for temporary files.
 func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
 
 // checkDisk checks the free space of the directory for temporary files and writes a byte to it.
@@ -85,7 +84,6 @@ func classifySpace(s files.Space) (observed string, verdict Verdict) {
 	return observed, Pass
 }
 
-// fractionOf returns some as a fraction of whole, or 1 if whole is 0.
 func fractionOf(some, whole uint64) float64 {
 	if whole == 0 {
 		return 1
@@ -112,7 +110,6 @@ const (
 	accessHint = "use a directory that you can write to (--temp-dir or TMPDIR)"
 )
 
-// writeErrorHints holds a hint for each error that writing a byte returns.
 var writeErrorHints = map[syscall.Errno]string{
 	syscall.EROFS: "drain the node: the kernel remounts a file system read-only " +
 		"after disk errors (dmesg)",

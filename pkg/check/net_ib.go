@@ -250,7 +250,6 @@ func formatRate(rate uint64) string {
 	return strconv.FormatFloat(float64(rate)/gigabit, 'f', -1, 64) + " Gb/s"
 }
 
-// activeRates returns the rates of the ports that are active.
 func activeRates(ports []rdmaPort) (rates []string) {
 	for _, p := range ports {
 		if p.isActive() {

@@ -90,7 +90,6 @@ func (p Policy) IsOff(id string) bool {
 	return effect == EffectOff || effect == "" && p.Mode == ModeOff && isGPUCheck(id)
 }
 
-// lastRule returns the last rule that matches the id, or the zero Rule.
 func (p Policy) lastRule(id string) Rule {
 	for _, rule := range slices.Backward(p.Rules) {
 		if rule.Matches(id) {
@@ -100,7 +99,6 @@ func (p Policy) lastRule(id string) Rule {
 	return Rule{}
 }
 
-// isGPUCheck reports whether the check with that id concerns GPUs.
 func isGPUCheck(id string) bool {
 	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.")
 }

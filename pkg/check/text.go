@@ -88,7 +88,6 @@ func (f Finding) deviceText() string {
 	return sanitizeLine(f.Device.String())
 }
 
-// verdictWidth is the length of the longest verdict.
 const verdictWidth = len(Unknown)
 
 // writeRow writes the finding as one line, followed by the expectation, the setting, the hint and the

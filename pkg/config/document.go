@@ -27,7 +27,6 @@ func (all List) Document(framework string, driver []string) *yaml.Node {
 	return top
 }
 
-// yamlNode returns a value as YAML.
 func yamlNode(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:

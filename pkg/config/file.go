@@ -140,7 +140,6 @@ func scalarValues(value *yaml.Node) ([]string, error) {
 	return values, nil
 }
 
-// resolveAlias returns the node to which an alias refers.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

@@ -101,7 +101,6 @@ func (c *Config) newRole(name string, nodes int, command string, ready *health.P
 	return def
 }
 
-// serviceRoles returns the roles of the framework.
 func (c *Config) serviceRoles() (all []roles.Definition) {
 	own, isNone := c.Framework.(framework.None)
 	if !isNone {
@@ -131,7 +130,6 @@ func (c *Config) serviceRoles() (all []roles.Definition) {
 // hasNodes reports whether the job has nodes of this kind: with one node there are no others.
 func (c *Config) hasNodes(kind int) bool { return kind != roles.NodesOthers || c.Identity.Size != 1 }
 
-// sandboxRoles returns the roles of the sandboxes.
 func (c *Config) sandboxRoles() (all []roles.Definition) {
 	if !c.Sandbox.IsRequested() {
 		return nil
@@ -169,7 +167,6 @@ func (c *Config) primaryRole(others []roles.Definition) roles.Definition {
 	return def
 }
 
-// expressRanks makes a role that of the ranks of the world.
 func (w RankOptions) expressRanks(def *roles.Definition) {
 	p := &def.Placement
 	def.Name, p.Nodes, p.NodesPerInstance = "ranks", roles.NodesAll, roles.NodesAll

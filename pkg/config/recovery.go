@@ -60,7 +60,6 @@ func ProgressSetting(to *string) *Setting {
 			"restarts that gain none")
 }
 
-// parseCodes parses a list of exit codes and ranges of them.
 func parseCodes(list string) ([]int, error) {
 	codes, err := textutil.ParseRanges(list, 255)
 	if err != nil || slices.Contains(codes, 0) {

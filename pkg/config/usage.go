@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// usageError is an error in the command line or the configuration.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -79,7 +78,6 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 	return append(flags, others...)
 }
 
-// takesNextArg reports whether the value of a flag is the next argument.
 func takesNextArg(command *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, flag := range command.Flags {

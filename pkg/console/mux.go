@@ -134,7 +134,6 @@ func (c *Mux) Close(ctx context.Context) error {
 	return err
 }
 
-// rankStream is one of the two output streams of a rank.
 type rankStream struct {
 	rank int
 	sink *fileSink

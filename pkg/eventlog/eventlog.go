@@ -141,7 +141,6 @@ func (t *EventLog) LogPublication(name string, began time.Time) {
 		TookNS: time.Since(began).Nanoseconds()})
 }
 
-// isFirst reports whether it is called for the first time with a key.
 func (t *EventLog) isFirst(key string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

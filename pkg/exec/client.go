@@ -74,7 +74,6 @@ type Client struct {
 	cancel chan struct{} // closed when the commands should be cancelled
 }
 
-// nodeAnswer is the state of one node's answer.
 type nodeAnswer struct {
 	Result
 	out, errs *linePrefixer
@@ -204,7 +203,6 @@ func (c *Client) acceptAnswer(taken accepted) error {
 	return nil
 }
 
-// isUnanswered reports whether the answer of a node is missing.
 func (c *Client) isUnanswered() bool {
 	return slices.ContainsFunc(c.nodes, func(n *nodeAnswer) bool { return !n.Answered })
 }
@@ -249,7 +247,6 @@ func (c *Client) useFiles(ctx context.Context, tasks *errgroup.Group) error {
 	return cmp.Or(failed, err)
 }
 
-// publishCall writes the request.
 func (c *Client) publishCall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the shared file system does not respond"))
 	defer cancel()
@@ -308,7 +305,6 @@ func (c *Client) readEnds(ctx context.Context, l signal.Listing) error {
 	return nil
 }
 
-// cleanUp removes the files of the request.
 func (c *Client) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUpTimeout)
 	defer cancel()

@@ -51,7 +51,6 @@ const (
 	notStartedCode = 125
 )
 
-// notStarted returns the output of a command that could not be started.
 func notStarted(err error) Output {
 	code := notStartedCode
 	switch {

@@ -86,7 +86,6 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	return set
 }
 
-// hydraSuffix is the suffix of the host file for Hydra.
 const hydraSuffix = ".hydra"
 
 // formatHostfile returns the text of a host file, which lists each host once, with the slots of all

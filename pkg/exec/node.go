@@ -106,7 +106,6 @@ func (n *Node) SocketPath() string {
 	return n.socketPath
 }
 
-// errNoPeerLink is the reason for a refusal on a node without a peer link.
 var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and this node has none: " +
 	"check --lifeline, and that the node reaches the head's ports")
 
@@ -251,7 +250,6 @@ func (n *Node) runCommand(wanted context.Context, id string, c command, publish 
 	_ = publish(last) // the caller may have gone
 }
 
-// errEnding is the reason for a refusal at the end of the run.
 var errEnding = errors.New("the run is ending")
 
 // AwaitPublished prevents further commands from starting, and waits at most within until the end of

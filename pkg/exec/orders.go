@@ -21,7 +21,6 @@ import (
 // requestID identifies a request. It has 16 hexadecimal digits.
 type requestID string
 
-// newRequestID returns a random id.
 func newRequestID() requestID {
 	raw := make([]byte, 8)
 	_, _ = rand.Read(raw) // crypto/rand never fails
@@ -53,7 +52,6 @@ func (id requestID) endName(dir *signal.Dir, node int) string {
 	return string(id) + "." + dir.NodeName(node, "end")
 }
 
-// requestName matches the names of a request in control/.
 var requestName = regexp.MustCompile(`^(?:call|exec)\.([0-9a-f]{16})(?:\.|$)`)
 
 // groupByRequest groups the names of a listing of control/ by request. Other names are ignored.

@@ -16,10 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// snapshotTimeouts are the timeouts of the request for a snapshot.
 var snapshotTimeouts = Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second}
 
-// nodeText is what a node has answered to a question.
 type nodeText struct {
 	Result
 	text    bytes.Buffer // the standard output

@@ -82,7 +82,6 @@ type message struct {
 // for one argument.
 const maxMessageSize = 1 << 20
 
-// writeMessage sends a message.
 func writeMessage(conn io.Writer, m message) error { return json.NewEncoder(conn).Encode(m) }
 
 // readMessage reads the first message. The decoder that it returns reads a further one.
@@ -109,7 +108,6 @@ type accepted struct {
 	UseFiles bool     `json:"-"`                 // a node has no peer link
 }
 
-// members returns the indices of the nodes.
 func (a accepted) members() (members []int) {
 	for _, node := range a.Nodes {
 		members = append(members, node.NodeIndex)

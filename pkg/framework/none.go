@@ -82,7 +82,6 @@ func (n None) WorkerService(node Node, endpoint Endpoint) (*Service, error) {
 	return shellService("worker", n.WorkerCommand, n.WorkerReady, node), nil
 }
 
-// shellService returns a shell command as a service.
 func shellService(name, line string, probe *health.Probe, node Node) *Service {
 	service := NewService(name, []string{"/bin/sh", "-c", line}, node.Environ, probe)
 	if service.ReadyPort != 0 {

@@ -288,7 +288,6 @@ var xidTable = sync.OnceValue(func() map[int]EventVerdict {
 	return table
 })
 
-// parseXidLine parses one line of xid.tsv.
 func parseXidLine(line string) (xid int, verdict EventVerdict, err error) {
 	fields := strings.Split(line, "\t")
 	if len(fields) != 5 {

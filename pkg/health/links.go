@@ -206,7 +206,6 @@ func (l *Links) AreHealthy(now time.Time) bool {
 		func(node int) bool { return !l.TCPState(node).Acknowledges })
 }
 
-// selectPeers returns the sorted node indices of the peers that match.
 func (l *Links) selectPeers(match func(PeerState) bool) (nodes []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

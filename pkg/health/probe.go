@@ -110,7 +110,6 @@ func (p Probe) WithEnv(env, secrets []string) Probe {
 	return p
 }
 
-// hostPort returns the address that the probe uses.
 func (p Probe) hostPort() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
 
 // LocalPort returns the port of this node that the probe uses, or false if it uses none or another

@@ -20,7 +20,6 @@ const (
 	probeUserAgent  = "bringupd"
 )
 
-// tryTCP connects and closes the connection.
 func tryTCP(ctx context.Context, address string) error {
 	conn, err := DialTrusted(ctx, "tcp", address)
 	if err != nil {

@@ -45,7 +45,6 @@ func NewRankAbortFailure(rank record.WorldRank, host string, code int, message s
 	return addRankInfo(f, rank, lines)
 }
 
-// addRankInfo adds a rank, its last lines of output and its symptom to a failure, and returns it.
 func addRankInfo(f *Failure, rank record.WorldRank, lines []string) *Failure {
 	f.Lines = lines
 	rank.Symptom = findSymptom(f.Failure)
@@ -80,7 +79,6 @@ type worldRankID struct {
 	number int
 }
 
-// compare orders ranks by their worlds and numbers.
 func (r worldRankID) compare(other worldRankID) int {
 	return cmp.Or(cmp.Compare(r.world, other.world), cmp.Compare(r.number, other.number))
 }

@@ -103,7 +103,6 @@ func (l ListeningSocket) IsBeside() bool {
 	return l.Address != "0.0.0.0" && l.Address != "::" && l.IsStrangers()
 }
 
-// refusalError returns the error for a listener of an untrusted user.
 func (t trustedUsers) refusalError(l ListeningSocket) error {
 	what := fmt.Sprintf(", and the job runs as user %s: give the service another port", userName(t.ownUser))
 	if l.userID == t.overflowUser {

@@ -49,7 +49,6 @@ func DecideVerdict(failures []ObservedFailure, hostOf func(node int) string) Ver
 	return verdict
 }
 
-// rankedFailure is a failure with its distance from a cause.
 type rankedFailure struct {
 	ObservedFailure
 	causeDistance int
@@ -213,7 +212,6 @@ func AddBlamedHosts(nodes []string, cause *record.Failure, hostOf func(node int)
 	return nodes
 }
 
-// blamedHosts returns the hosts that one failure counts against.
 func blamedHosts(failure record.Failure, hostOf func(node int) string) (hosts []string) {
 	switch kind := failure.Kind; {
 	case kind == GPUFailed && LeavesGPUFit(failure):

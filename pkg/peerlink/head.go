@@ -161,7 +161,6 @@ func (h *Head) sendLoop(ctx context.Context) {
 	}
 }
 
-// sendToAll sends a frame to every worker.
 func (h *Head) sendToAll(frame ...byte) {
 	for node := range h.slots {
 		h.slots[node].sendFrame(frame...)
@@ -308,7 +307,6 @@ func (h *Head) assignSlot(l *link, node int) error {
 	return nil
 }
 
-// rejection is the error of a rejected connection.
 type rejection struct{ reason, message string } // the key in record.LinkReport, and the message
 
 func (s *rejection) Error() string { return s.message }

@@ -25,7 +25,6 @@ const (
 // errForged means that a record was not sent by the other side, or not at this position.
 var errForged = errors.New("cannot decrypt a record: it was changed in transit")
 
-// recordBuffers is a pool of buffers for one record each.
 var recordBuffers = sync.Pool{New: func() any { return new([maxRecord]byte) }}
 
 // secureConn is an encrypted and authenticated connection, on which both sides have proven that

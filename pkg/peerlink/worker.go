@@ -132,7 +132,6 @@ func (w *Worker) LocalAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// sendLoop sends heartbeats and notifications.
 func (w *Worker) sendLoop(ctx context.Context) {
 	ticker := time.NewTicker(w.cfg.HeartbeatInterval)
 	defer ticker.Stop()
@@ -352,7 +351,6 @@ const (
 	CallerStream     StreamKind = 1 << 28 // of a process outside the job: commands on the nodes
 )
 
-// streamKindMask is a mask of all purposes.
 const streamKindMask = uint32(RendezvousStream | CommandStream | DoctorStream | CallerStream)
 
 // StreamHandler handles an additional connection of a worker until the other side or ctx ends, and

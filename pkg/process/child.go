@@ -321,7 +321,6 @@ func (c *Child) OwnsProcess(pid int) bool {
 	return family.readUnknownMarks(all, alive) && slices.ContainsFunc(family.criteria.findMembers(all), isMember)
 }
 
-// currentCriteria returns the criteria by which the child's family is recognised at present.
 func (c *Child) currentCriteria() familyCriteria {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +336,6 @@ func (c *Child) currentCriteria() familyCriteria {
 	}
 }
 
-// ownSession returns the session that the child was started in.
 func (k *familyIdentity) ownSession() familySession {
 	return familySession{sid: k.pid, start: k.start, lastOwned: k.reapedAt}
 }
@@ -376,7 +374,6 @@ func (c *Child) StopProcesses(ctx context.Context, grace time.Duration, first sy
 	return nil
 }
 
-// exitWith returns the child's exit with err added to Exit.Err.
 func (c *Child) exitWith(err error) Exit {
 	exit := c.Exit()
 	exit.Err = errors.Join(err, exit.Err)

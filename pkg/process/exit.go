@@ -76,7 +76,6 @@ func awaitExit(pid int) {
 	}
 }
 
-// reapExit reaps a child that has ended.
 func reapExit(child *os.Process) Exit {
 	state, err := child.Wait()
 	if err != nil {

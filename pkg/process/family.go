@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// familySession is a session that belongs to a family.
 type familySession struct {
 	sid   int
 	start uint64 // start time of the session leader
@@ -135,7 +134,6 @@ func (o *FamilyScanner) ScanFamilies(children []int) (map[int][]FamilyMember, er
 	return families, err
 }
 
-// asMember converts p to a [FamilyMember].
 func (p procStat) asMember() FamilyMember {
 	const tick = time.Second / ticksPerSecond
 	return FamilyMember{

@@ -58,7 +58,6 @@ func init() {
 	os.Exit(guardMain(order))
 }
 
-// parseGuardArgs parses the command line of the guard.
 func parseGuardArgs(argv []string) (guardArgs, error) {
 	if len(argv) != 4 || !strings.HasSuffix(argv[1], ".") {
 		return guardArgs{}, fmt.Errorf("cannot run this by hand: a daemon starts it")
@@ -144,7 +143,6 @@ func (g *guardState) followDaemon(pipe io.Reader, kill func()) (bye bool) {
 	}
 }
 
-// killFamilies kills the families of all children.
 func (g *guardState) killFamilies(ctx context.Context, order guardArgs) {
 	s := newFamilySweep(g.allFamiliesCriteria(order), newProcScanner(order.since))
 	_, _ = s.signalUntilGone(ctx, unix.SIGKILL) // there is nobody to whom errors could be reported

@@ -216,7 +216,6 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 	return nil
 }
 
-// guardArgs is the content of a guard's command line.
 type guardArgs struct {
 	mark   string // common prefix of the marks of all children
 	daemon int    // PID of the daemon

@@ -90,7 +90,6 @@ func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	return h, nil
 }
 
-// closeOutput closes the standard output of a helper if it is a file.
 func closeOutput(cmd *exec.Cmd) {
 	if file, is := cmd.Stdout.(*os.File); is {
 		_ = file.Close()

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// describeKills describes OOM kills for an error message.
 func describeKills(o *record.OOMReport) string {
 	processes, limit := "processes", "no limit"
 	if o.Kills == 1 {
@@ -105,7 +104,6 @@ func cgroupMount(text, kind, controller string) (part, at string, mounted bool) 
 	return found[0].Root, found[0].Mountpoint, true
 }
 
-// hasWord reports whether a comma-separated list contains word.
 func hasWord(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
 // KillCounts returns the number of OOM kills at each level of a memory cgroup; -1 if it cannot be

@@ -20,7 +20,6 @@ import (
 // session is an orphan that the kernel has assigned to it.
 var unreapedForks sync.Map
 
-// recordFork records that this process has forked pid.
 func recordFork(pid int) { unreapedForks.Store(pid, true) }
 
 // recordReap records that this process has reaped pid, so that the kernel may reuse it.

@@ -103,7 +103,6 @@ func (o *childOutput) openPipes() (ends [2]*os.File, err error) {
 	return ends, nil
 }
 
-// closePipes closes the pipes of a child that was not started.
 func (o *childOutput) closePipes() {
 	for _, s := range o.streams {
 		s.pipe.Close()

@@ -56,7 +56,6 @@ type processID struct {
 	start uint64
 }
 
-// newProcScanner returns the scanner of a daemon that started at since.
 func newProcScanner(since uint64) *procScanner {
 	return &procScanner{
 		startTime: since, maxHung: maxHungReads,
@@ -174,7 +173,6 @@ func (l *procScanner) readEnviron(p procStat) []byte {
 	return nil
 }
 
-// mayReadEnviron reports whether the environment of a process may be read now.
 func (l *procScanner) mayReadEnviron(id processID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

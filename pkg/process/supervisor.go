@@ -20,7 +20,6 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 )
 
-// endTimeouts are the time limits for the end of a child.
 type endTimeouts struct {
 	outputDrain time.Duration // for other processes that hold its output pipes
 	outputStall time.Duration // for the writer that takes its output, since the last progress
@@ -148,7 +147,6 @@ func (s *Supervisor) launchChild(ctx context.Context, c *Child) error {
 		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 
-// registerChild registers a running child with the guard and Close.
 func (s *Supervisor) registerChild(c *Child) {
 	s.guardLink.sendLine(addLine(c.ownSession()))
 	s.mu.Lock()
@@ -193,7 +191,6 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	return err
 }
 
-// endAll implements EndAll.
 func (s *Supervisor) endAll(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -231,7 +228,6 @@ func awaitGroup(ctx context.Context, wg *sync.WaitGroup) bool {
 	return ctxutil.AwaitDone(ctx, done)
 }
 
-// endedContext returns a context that has already ended.
 func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

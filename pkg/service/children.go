@@ -81,7 +81,6 @@ type StepObserver interface {
 	LastStep(child string) (step float64, known bool)
 }
 
-// watchedLog is the log of a child whose lines are watched.
 type watchedLog struct {
 	io.Writer
 	watch func(lines []byte)
@@ -273,7 +272,6 @@ func (c *Children) StartWithLog(ctx context.Context, spec process.Spec) (process
 	return child, err
 }
 
-// logExit records the end of a child in the event log.
 func (c *Children) logExit(child process.Handle) {
 	c.cfg.EventLog.LogExit(child.Name(), child.PID(), child.Exit().String())
 }
@@ -309,7 +307,6 @@ func (c *Children) noteStarting(name string) {
 	}
 }
 
-// isStarting reports whether the start of the driver or of a rank is in progress.
 func (c *Children) isStarting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -283,7 +283,6 @@ func (c *Children) awaitReady(ctx context.Context, service *framework.Service, c
 	})
 }
 
-// servicePorts returns all ports on which a service will listen.
 func servicePorts(service *framework.Service) []framework.Port {
 	if service.ReadyPort == 0 {
 		return service.Ports
@@ -337,7 +336,6 @@ func (c *Children) CheckOpenAccess(cluster framework.Cluster) {
 	}
 }
 
-// watchVitalProcesses watches the vital processes of a program that is ready.
 func (r *Running) watchVitalProcesses() {
 	if r.service.ExitDetection.VitalProcesses == nil {
 		return

@@ -136,7 +136,6 @@ func (p *TempDir) EnsureShortDir(maxLen int) (string, error) {
 	return filepath.Join(linkDir.Path(), linkName), nil
 }
 
-// linkName is the name of the link to the directory.
 const linkName = "t"
 
 // createLinkDir creates a private directory that contains a link to dir. The link's path has at

@@ -316,7 +316,6 @@ func (d diskFS) OpenAppend(path string) (io.WriteCloser, error) {
 	return appendedFile{d, file, path}, nil
 }
 
-// appendedFile is a file that is open for appending.
 type appendedFile struct {
 	share diskFS
 	file  *os.File

@@ -137,7 +137,6 @@ func (m *CallMeter) update(change func()) {
 	}
 }
 
-// beginRequest records the start of a request.
 func (m *CallMeter) beginRequest(op, path string) *pendingRequest {
 	r := &pendingRequest{op, path, time.Now()}
 	m.update(func() {
@@ -175,5 +174,4 @@ func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	})
 }
 
-// countRetry counts a repeated request.
 func (m *CallMeter) countRetry() { m.update(func() { m.retries++ }) }

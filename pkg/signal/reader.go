@@ -143,10 +143,8 @@ func (f *DirSnapshot) readOwnedRange(name string, offset, limit int64) ([]byte, 
 	return data, facts, err
 }
 
-// errTruncated reports that the end of a record is missing.
 var errTruncated = errors.New("it is incomplete: it is being written, or its writer was killed")
 
-// errOtherAttempt reports that a record belongs to another attempt.
 var errOtherAttempt = errors.New("it belongs to another attempt")
 
 // ReadRecord reads a record of the attempt with the given nonce (of any attempt if it is empty),

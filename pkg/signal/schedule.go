@@ -25,7 +25,6 @@ type pollSchedule struct {
 	firstFailure    time.Time // of the polls since the last success; zero if that succeeded
 }
 
-// pollResult is the result of a poll.
 type pollResult struct {
 	took   time.Duration
 	failed bool

@@ -28,7 +28,6 @@ type Watch struct {
 	pollState
 }
 
-// pollState is the state of the polls of a Watch.
 type pollState struct {
 	listed    []string // names of the newest successful poll
 	lastErr   error    // error of the newest poll

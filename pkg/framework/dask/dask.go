@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// maxStarts is the maximum number of starts of a scheduler or a worker.
 const maxStarts = 3
 
 // Cluster runs a Dask cluster: its scheduler on the head, and a worker on every node.
@@ -207,7 +206,6 @@ func checkOwnWorkers(ctx context.Context, address string, node framework.Node, w
 	return framework.GapsError(gaps)
 }
 
-// fetchWorkers requests the list of workers from the scheduler.
 func fetchWorkers(ctx context.Context, address string, node framework.Node) ([]workerInfo, error) {
 	config, err := schedulerTLSConfig(address, node)
 	if err != nil {

@@ -105,7 +105,6 @@ func parseWorkers(answer []byte) ([]workerInfo, error) {
 	return workers, nil
 }
 
-// parseWorker parses one worker of the response.
 func parseWorker(address string, data []byte) (workerInfo, error) {
 	w := workerInfo{Address: address, Resources: map[string]float64{}}
 	err := forEachEntry(data, func(key string, value []byte) error {

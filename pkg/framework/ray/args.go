@@ -88,7 +88,6 @@ var valuelessFlags = []string{
 	"-v", "-vv", "-vvv", "--help",
 }
 
-// parseFlags parses the user's arguments of "ray start".
 func parseFlags(args []string) (framework.Arguments, error) {
 	return framework.ParseArguments("ray start", args, valuelessFlags, "--object-store-memory=1000000000")
 }

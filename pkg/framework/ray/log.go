@@ -61,7 +61,6 @@ func sessionLines(tempDir string, patterns []string, choose func(log string, tex
 	return lines
 }
 
-// readFileEnd returns the end of a file, or nothing if it cannot be read.
 func readFileEnd(path string) []byte {
 	const size = 64 << 10
 	file, err := os.Open(path)
@@ -137,7 +136,6 @@ func findFailureLines(text []byte) []string {
 	return slices.DeleteFunc([]string{failed, fatal, raised}, func(s string) bool { return s == "" })
 }
 
-// truncateText returns at most the first n bytes of a text.
 func truncateText(s string, n int) string { return s[:min(len(s), n)] }
 
 // isExceptionLine reports whether a line is the last of a traceback: "OSError: [Errno 98] Address

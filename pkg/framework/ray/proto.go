@@ -30,7 +30,6 @@ func compareNameAndStart(a, b tableEntry) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS))
 }
 
-// errInvalidMessage is the error of a message that is truncated or invalid.
 var errInvalidMessage = errors.New("not a protocol buffer")
 
 // protoField is a field of a message. It has data or a value, according to its type.
@@ -100,12 +99,10 @@ func parseStatus(b []byte) error {
 	return err
 }
 
-// appendBytes appends a field to a message.
 func appendBytes[T string | []byte](message []byte, number protowire.Number, data T) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(message, number, protowire.BytesType), []byte(data))
 }
 
-// newSessionRequest returns a request for the key with the session's name.
 func newSessionRequest() []byte {
 	return appendBytes(appendBytes(nil, 1, "session_name"), 2, "session")
 }
@@ -193,7 +190,6 @@ func addResource(resources map[string]float64, entry []byte) error {
 	return err
 }
 
-// shortenText shortens a text for a message.
 func shortenText(text []byte) string {
 	const longest = 1 << 10
 	return strings.ToValidUTF8(string(text[:min(len(text), longest)]), "�")

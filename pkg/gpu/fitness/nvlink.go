@@ -176,7 +176,6 @@ var p2pStatusTexts = map[int]string{
 	4: "disabled by a registry key", 5: "not supported", 6: "unknown",
 }
 
-// formatIndices formats the list as "1, 2, 3", or "none" if it is empty.
 func formatIndices(list []int) string {
 	if len(list) == 0 {
 		return "none"

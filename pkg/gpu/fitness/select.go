@@ -91,7 +91,6 @@ func (c *gpuSelection) applyVisibleList(allowed []gpu.GPU, want Expectation) {
 	}
 }
 
-// findSelected returns the index in gpus of the GPU that s selects, or -1 if there is none.
 func findSelected(gpus []gpu.GPU, s gpu.Selector) int {
 	if s.UUID == "" {
 		if s.Index < 0 || s.Index >= len(gpus) {

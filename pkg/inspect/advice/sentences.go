@@ -103,7 +103,6 @@ func (a *Summary) nextLines(limit int) (lines []string) {
 	return lines
 }
 
-// progressText describes the progress of the sequence.
 func (a *Summary) progressText() string {
 	phase := a.AtPhase
 	// it has its own phase, even if the head has entered another one since
@@ -120,7 +119,6 @@ func (a *Summary) progressText() string {
 	}
 }
 
-// locationText returns the nodes that the cause is about.
 func (a *Summary) locationText() string {
 	var nodes []int
 	for _, member := range a.Cause.FaultyNodes() {
@@ -159,7 +157,6 @@ func (a *Summary) isTimeOfJob() bool {
 	return kind == health.JobDeadlinePassed || kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
 }
 
-// worldRankText returns a rank of the world with its resources.
 func worldRankText(rank record.WorldRank) string {
 	words := rank.String()
 	if rank.World == "" {

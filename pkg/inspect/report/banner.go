@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// maxChainEntries is the maximum number of consequences in the chain.
 const maxChainEntries = 12
 
 // buildBanner returns the verdict on the run, or its present state if there is no verdict yet.

@@ -42,7 +42,6 @@ func (l viewBuilder) sinceStart(t time.Time) time.Duration {
 	return max(t.Sub(l.startedAt), 1)
 }
 
-// hostName returns the host of a node, or an empty string if it is unknown.
 func (l viewBuilder) hostName(node int) string {
 	if node < 0 || node >= len(l.run.Nodes) {
 		return ""
@@ -235,7 +234,6 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 	return lane
 }
 
-// buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	entry := CauseEntry{
 		NodeIndex: f.NodeIndex, Host: cmp.Or(f.Host, l.hostName(f.NodeIndex)),
@@ -259,7 +257,6 @@ func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	return entry
 }
 
-// formatEvent formats an event record, with the number of times that it occurred.
 func formatEvent(e record.Event) string {
 	what := e.Message
 	if e.Count > 1 {

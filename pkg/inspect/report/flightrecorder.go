@@ -38,7 +38,6 @@ type flightDumps struct {
 	entries map[string][]dumpEntry // keyed by group, in the order of ranks
 }
 
-// dumpEntry is an operation in the dump of a rank.
 type dumpEntry struct {
 	rank      int
 	Group     dumpGroup `json:"process_group"`
@@ -315,5 +314,4 @@ func (e dumpEntry) String() string {
 	return text
 }
 
-// cleanDumpText makes a text of a dump safe for one line.
 func cleanDumpText(text string) string { return textutil.SingleLine(text, maxDumpText) }

@@ -21,7 +21,6 @@ import (
 //go:embed page.html page.css page.js
 var templateFiles embed.FS
 
-// templateFunctions are the functions that the template calls.
 var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
 	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] },
@@ -30,7 +29,6 @@ var templateFunctions = template.FuncMap{
 // maxRows is the number of nodes with a row if not all nodes have one.
 const maxRows = 24
 
-// pageTemplateData is a view with the additional data of the HTML page.
 type pageTemplateData struct {
 	*View
 	timeScale
@@ -112,7 +110,6 @@ type pageRow struct {
 	Bars               []laneBar
 }
 
-// laneBar is a lane with its position in a row.
 type laneBar struct {
 	PhaseLane
 	Named bool // the phase's name is written on the bar

@@ -135,7 +135,6 @@ func (l List) Text(now time.Time) string {
 	return b.String()
 }
 
-// rows returns the table, with a row for each run.
 func (l List) rows(now time.Time) [][]string {
 	rows := [][]string{{
 		"RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES",

@@ -73,7 +73,6 @@ func isHeadLog(name string, node int) bool {
 	return name != driverLogName && node <= 0 && !isRankLog(name, 0)
 }
 
-// isRankLog reports whether a log belongs to a rank of the world.
 func isRankLog(name string, _ int) bool {
 	what, _, ok := signal.ParseLogName(name)
 	return ok && what == signal.RankLogPrefix

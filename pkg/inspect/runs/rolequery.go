@@ -116,7 +116,6 @@ type roleReport struct {
 	Instances []instanceReport `json:"instances"`
 }
 
-// instanceReport describes an instance.
 type instanceReport struct {
 	Index      int                  `json:"index"`
 	State      roles.InstanceStatus `json:"state"`

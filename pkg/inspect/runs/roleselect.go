@@ -18,7 +18,6 @@ type openedRun struct {
 	job    record.Job
 }
 
-// errNoJob reports that a run has no job record.
 var errNoJob = errors.New("it has no job record")
 
 func openRun(ctx context.Context, path string) (run openedRun, err error) {

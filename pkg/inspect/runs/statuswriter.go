@@ -101,7 +101,6 @@ func redrawLines(lines []string, drawn int) string {
 	return b.String()
 }
 
-// terminalSize returns the size of the terminal, or zeroes if file is not a terminal.
 func terminalSize(file *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

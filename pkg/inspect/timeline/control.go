@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// errEmptyRecord reports that a record has no content.
 var errEmptyRecord = errors.New("it is empty")
 
 // recordPointer constrains a type to be a pointer to T that implements signal.Record.

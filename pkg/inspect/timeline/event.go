@@ -38,7 +38,6 @@ const (
 // outside of them could not even be encoded again.
 const minPlausibleYear, maxPlausibleYear = 1990, 2100
 
-// isPlausibleTime reports whether the time is plausible for a run.
 func isPlausibleTime(at time.Time) bool {
 	return at.Year() >= minPlausibleYear && at.Year() <= maxPlausibleYear
 }
@@ -64,7 +63,6 @@ func decodeLine(data []byte) (e Event, ok bool) {
 	return e, true
 }
 
-// decodedLog is the decoded content of one event log.
 type decodedLog struct {
 	nodeIndex int
 	daemon    string

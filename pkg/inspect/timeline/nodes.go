@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// nodeRecordFile is a record in nodes/ and the node to which it belongs.
 type nodeRecordFile struct {
 	name  string
 	state record.State

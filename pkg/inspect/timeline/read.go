@@ -37,7 +37,6 @@ const (
 	maxProblems = 100
 )
 
-// runReader is the state of one call of Read.
 type runReader struct {
 	ctx   context.Context
 	depth ReadDepth

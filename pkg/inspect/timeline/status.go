@@ -99,7 +99,6 @@ type driverInfo struct {
 	Pages      *Dashboard `json:"dashboard,omitempty"` // nil if there is none, or if the run is over
 }
 
-// signsOfLife describes the run's signs of life.
 type signsOfLife struct {
 	// LastSign is the time of the last change in the run directory, by the file server's clock.
 	// Unchanged is how long the reader has observed no change.
@@ -262,7 +261,6 @@ func SummarizeRun(run *Run, seen Observation) Status {
 // maxTextLength is the maximum length in characters of a text on one line.
 const maxTextLength = 400
 
-// exitCodes maps states to the exit codes of bringupd status.
 var exitCodes = map[RunState]int{
 	StateBringingUp: ExitInProgress, StateUp: ExitGood, StateEnding: ExitInProgress,
 	StateFinished: ExitGood, StateFailed: ExitFailed, StateUnknown: ExitInProgress,

@@ -27,7 +27,6 @@ type RoleStatus struct {
 	LastExit  string           `json:"last_exit,omitempty"` // newest exit of an instance, as a sentence
 }
 
-// instanceCounts has the numbers of instances in each state.
 type instanceCounts struct {
 	Ready      int `json:"ready"`
 	Starting   int `json:"starting,omitempty"`
@@ -47,7 +46,6 @@ type InstanceStatus struct {
 	What     string               `json:"what,omitempty"`
 }
 
-// maxInstancesShown is the maximum number of instances of a role that are shown one by one.
 const maxInstancesShown = 5
 
 // roleStates returns the states of the roles. Before they are placed, only their names are known.
@@ -94,7 +92,6 @@ func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus
 	return s
 }
 
-// statusCount is the count of the instances in a state.
 type statusCount struct {
 	status roles.InstanceStatus
 	count  *int
@@ -108,7 +105,6 @@ func (c *instanceCounts) countsByStatus() []statusCount {
 	}
 }
 
-// abnormalStatuses are the states of instances that need attention.
 var abnormalStatuses = []roles.InstanceStatus{
 	roles.StatusStarting, roles.StatusUnready, roles.StatusRestarting, roles.StatusLost,
 }
@@ -132,7 +128,6 @@ func (v *statusView) instanceStatus(role *Role, instance *Instance, probes map[s
 	return s
 }
 
-// lacksStepDaemon reports whether a further step has no daemon on one of the nodes.
 func (v *statusView) lacksStepDaemon(step string, nodes []int) bool {
 	if step == "" || v.run.Job == nil {
 		return false
@@ -189,7 +184,6 @@ func (v *statusView) waitingRoles() *GateWait {
 	return &GateWait{Step: stepWorkers, What: what}
 }
 
-// maxRolesShown is the maximum number of roles in a sentence.
 const maxRolesShown = 8
 
 // RoleNames returns the names of the roles in a sentence, or an empty string if there are none.
@@ -201,7 +195,6 @@ func (s Status) RoleNames() string {
 	return "roles: " + names
 }
 
-// listRoles lists the roles to which the function applies.
 func listRoles(all []RoleStatus, applies func(RoleStatus) bool) string {
 	var names []string
 	for _, role := range all {

@@ -62,7 +62,6 @@ const (
 	maxNodeListLength = 60
 )
 
-// statusTemplateData is a status with the additional data for its text.
 type statusTemplateData struct {
 	Status
 	Word   string        // the state in capital letters

@@ -20,7 +20,6 @@ type statusView struct {
 	unmetSteps   []membership.UnmetStep // steps that the gate waits for
 }
 
-// nodeView is a node with its present step.
 type nodeView struct {
 	*Node
 	step         string
@@ -56,7 +55,6 @@ var stepOrder = []string{
 // isPendingStep reports whether a step is one that a node has not completed.
 func isPendingStep(step string) bool { return slices.Contains(stepOrder[:4], step) }
 
-// newStatusView evaluates a run for its status at the time now.
 func newStatusView(run *Run, now time.Time) *statusView {
 	v := &statusView{run: run, now: now, start: run.Control.Job.At, need: run.Size()}
 	v.plan = record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin, record.PhaseDriver}}
@@ -265,7 +263,6 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	return s
 }
 
-// waitReason describes what a node waits for.
 func (n *nodeView) waitReason() string {
 	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
 	if reported := n.lastReported[record.Phase(n.step)]; reported != "" {

@@ -93,7 +93,6 @@ func (r *runReader) convertTimes() {
 	r.convertEventTimes()
 }
 
-// nodeAndState is a state that a node has reached.
 type nodeAndState struct {
 	nodeIndex int
 	state     record.State

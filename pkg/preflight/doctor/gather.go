@@ -53,7 +53,6 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 	return f
 }
 
-// errorText returns the text of an error, or an empty string for nil.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -61,7 +60,6 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// collectTimeout limits each collection of facts.
 const collectTimeout = 10 * time.Second
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)

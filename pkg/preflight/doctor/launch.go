@@ -156,7 +156,6 @@ func sameValueCheck(
 	}
 }
 
-// frameworkVersion returns the version of the framework's program, or an empty string.
 func (f Facts) frameworkVersion() string {
 	if f.Framework == nil || f.Framework.Version == "" {
 		return ""

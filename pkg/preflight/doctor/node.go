@@ -128,7 +128,6 @@ func checkHeadName(p *checkContext) {
 	}
 }
 
-// checkFixedPorts checks whether the ports of the services are free.
 func checkFixedPorts(p *checkContext) {
 	var taken, free []string
 	for _, port := range p.nodeFacts.Ports {
@@ -155,7 +154,6 @@ func checkFixedPorts(p *checkContext) {
 	}
 }
 
-// checkFrameworkProgram checks the framework's program on the node.
 func checkFrameworkProgram(p *checkContext) {
 	switch t := p.nodeFacts.Framework; {
 	case t == nil: // the framework has no program

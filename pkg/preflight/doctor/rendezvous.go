@@ -135,7 +135,6 @@ func (m *rendezvous) measureRoundTrips(ctx context.Context) (map[int]time.Durati
 	return trips, nil
 }
 
-// maxConcurrentReads is the maximum number of records that are read concurrently.
 const maxConcurrentReads = 16
 
 // readFacts returns the facts of the nodes, and the indices of nodes with an unreadable record. One

@@ -165,12 +165,10 @@ func (c *launchState) hostOf(node int) string {
 	}
 }
 
-// hostName returns the host name of a node, or "node N" if it is unknown.
 func (c *launchState) hostName(node int) string {
 	return cmp.Or(c.hostOf(node), launcher.NodeLabel(node, ""))
 }
 
-// formatHosts formats a list of nodes for people.
 func (c *launchState) formatHosts(nodes []int) string {
 	return c.Identity.FormatNodes(nodes, c.hostOf)
 }
@@ -265,7 +263,6 @@ func (c *launchState) mergeHints(groups [][]check.Finding) string {
 	return strings.Join(parts, "; ")
 }
 
-// findingText returns the text of a node's finding, with its device if it has one.
 func findingText(f check.Finding) string {
 	if f.Device == nil {
 		return f.Observed

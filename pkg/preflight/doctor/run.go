@@ -70,7 +70,6 @@ const (
 	factState = "facts" // in Nodes: a factsRecord
 )
 
-// factsRecord is the record in which a node publishes its facts.
 type factsRecord struct {
 	record.Header
 	Facts Facts `json:"facts"`
@@ -105,7 +104,6 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 	return d.runWorker(ctx)
 }
 
-// runLocation returns the location of the examination's run directory.
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
@@ -114,7 +112,6 @@ func (d *examiner) runLocation() signal.Location {
 	}
 }
 
-// factsTimeout returns the maximum time for gathering the facts.
 func (d *examiner) factsTimeout() time.Duration {
 	return d.Checks.MaxDuration() + versionTimeout + 2*collectTimeout
 }

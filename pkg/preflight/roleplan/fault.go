@@ -61,7 +61,6 @@ func (p *Preview) describeExit(e roles.Effect) string {
 	return b.String() + fmt.Sprintf("It is lost: role %s.\n", describeLeft(e)) + describeRun(e.EndsRun, code)
 }
 
-// describeLoss describes what follows from the loss of a node.
 func (p *Preview) describeLoss(node int) string {
 	const head = 0 // without this node, there is no run
 	team := len(p.Plan.Nodes)
@@ -117,7 +116,6 @@ func codeOf(kind health.Kind) string {
 	return "the code " + strconv.Itoa(health.OutcomeOfKind(kind).Code)
 }
 
-// describeRun describes whether the run ends.
 func describeRun(ends bool, code string) string {
 	if ends {
 		return "The run ends with " + code + ".\n"

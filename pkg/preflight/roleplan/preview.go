@@ -158,7 +158,6 @@ func NewPreview(file rolefile.File, nodes []roles.NodeFacts) (*Preview, error) {
 	return p, nil
 }
 
-// checkProbes returns an error for a probe of the role that cannot work.
 func (p *Preview) checkProbes(role *roles.RolePlan) error {
 	vars := p.Plan.Variables(role.Name, 0, 0)
 	maps.Copy(vars, p.laterVariables())

@@ -73,7 +73,6 @@ func countClaimed(file rolefile.File) ([]int, error) {
 	return counts, nil
 }
 
-// script has the values of the template.
 type script struct {
 	Request
 	Steps   []string

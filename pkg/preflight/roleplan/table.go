@@ -43,7 +43,6 @@ func (p *Preview) formatTable() string {
 	return b.String()
 }
 
-// describeGPUs returns the GPUs of processes on one node.
 func describeGPUs(processes []roles.Process) string {
 	var gpus []int
 	for _, process := range processes {

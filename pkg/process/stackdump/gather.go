@@ -88,7 +88,6 @@ func (g *stackReader) readStack(p Process) *Stack {
 	return stack
 }
 
-// hasProgram reports whether a debugger can be started.
 func hasProgram(name string, env []string) bool {
 	_, err := process.ResolveProgram(name, env)
 	return err == nil
@@ -105,7 +104,6 @@ func (g *stackReader) debuggerEnviron(ctx context.Context, pid int) []string {
 	return append(os.Environ(), "PATH="+path)
 }
 
-// isPython reports whether a process runs a Python interpreter.
 func (g *stackReader) isPython(ctx context.Context, pid int) bool {
 	path := filepath.Join(string(g.root), strconv.Itoa(pid), "exe")
 	program, err := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) { return os.Readlink(path) })
@@ -141,7 +139,6 @@ func (g *stackReader) readByGDB(ctx context.Context, env []string, p Process, th
 	return parseGDB(text, thread)
 }
 
-// continueProcess continues a process if it is stopped.
 func (g *stackReader) continueProcess(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
@@ -150,7 +147,6 @@ func (g *stackReader) continueProcess(pid int) {
 	}
 }
 
-// runDebugger runs a debugger and returns its output.
 func runDebugger(ctx context.Context, env []string, argv ...string) (string, error) {
 	out := &process.HeadBuffer{MaxBytes: maxDebuggerOutput}
 	errs := &process.HeadBuffer{MaxBytes: 4 << 10}

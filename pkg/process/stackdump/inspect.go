@@ -140,7 +140,6 @@ func (root procRoot) runsOf(ctx context.Context, task string) string {
 	return "runs: " + text
 }
 
-// readStat returns the name and the state of a thread.
 func (root procRoot) readStat(ctx context.Context, task string) (name, state string) {
 	text, err := root.readFile(ctx, task, "stat")
 	open, shut := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
@@ -173,7 +172,6 @@ func parseCall(text string) (name string, file int64) {
 	return name, file
 }
 
-// describeFile describes an open file of a process.
 func (root procRoot) describeFile(ctx context.Context, number string, file int64) string {
 	path := filepath.Join(string(root), number, "fd", strconv.FormatInt(file, 10))
 	target, err := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) { return os.Readlink(path) })
@@ -192,7 +190,6 @@ func (root procRoot) describeFile(ctx context.Context, number string, file int64
 	return target
 }
 
-// describePeer describes the other end of a socket.
 func (root procRoot) describePeer(ctx context.Context, number, inode string) string {
 	wanted, _ := strconv.ParseUint(inode, 10, 64) // no socket has 0
 	text, _ := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) {

@@ -217,7 +217,6 @@ func coresUsed(first, second []process.FamilyMember, took time.Duration) (all fl
 	return max(0, all/seconds), family
 }
 
-// inspectChild inspects the process tree of a child.
 func (root procRoot) inspectChild(
 	ctx context.Context, child Child, family []member, waiting map[string]string,
 ) ChildReport {

@@ -50,7 +50,6 @@ type ActivityGroup struct {
 // rankKind is the common name of the ranks of a world.
 const rankKind = "rank"
 
-// driverKind is the name of the driver's child.
 const driverKind = "driver"
 
 // instanceNames matches the name of a process of an instance of a role, such as trainer.0.12 or, if
@@ -123,7 +122,6 @@ func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []Unreacha
 	return snapshot
 }
 
-// summarizeMembers computes the fields of a group from its members.
 func (g *ActivityGroup) summarizeMembers() {
 	slices.SortFunc(g.members, func(a, b ChildReport) int {
 		_, one := a.splitName()
@@ -234,7 +232,6 @@ func (p Process) isBusy() bool {
 	return p.Cores >= minBusyCores || p.State == stateRunning && p.Cores >= minBusyCores/10
 }
 
-// describeState describes the activity of the process.
 func (p Process) describeState() string {
 	in := ""
 	if p.Call != "" {

@@ -27,7 +27,6 @@ type Frame struct {
 	Library string `json:"library,omitempty"`
 }
 
-// maxFrames is the maximum number of frames of a stack that are kept.
 const maxFrames = 60
 
 // userLocation returns the innermost line of the user's program, that is, outside libraries, such as

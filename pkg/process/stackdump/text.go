@@ -61,7 +61,6 @@ func (p RunSnapshot) FormatText() string {
 	return b.String()
 }
 
-// describeCounts describes the numbers of nodes and ranks.
 func (p RunSnapshot) describeCounts() string {
 	ranks, answered := 0, p.Nodes-len(p.Unreachable)
 	for _, s := range p.Reports {
@@ -189,7 +188,6 @@ func (g ActivityGroup) describeFacts() (facts []string) {
 	return facts
 }
 
-// describeProcess describes the process that represents a child.
 func (s ChildReport) describeProcess() string {
 	p := s.Process
 	words := fmt.Sprintf("pid %d %s", p.PID, p.Name)

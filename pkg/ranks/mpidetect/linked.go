@@ -62,7 +62,6 @@ func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error
 	return l.detectMPI(ctx, file)
 }
 
-// detectMPI determines the MPI that a program or library is linked with.
 func (l dynamicLinker) detectMPI(ctx context.Context, file string) (LinkedMPI, error) {
 	linked := LinkedMPI{Program: file}
 	libraries, err := l.listLibraries(ctx, file)
@@ -102,7 +101,6 @@ func resolveProgram(argv, environ []string) (file string, isPython bool, err err
 
 func isELF(file string) bool { return bytes.HasPrefix(process.ReadHead(file), []byte(elf.ELFMAG)) }
 
-// isPythonName reports whether a program name is that of a Python: python, python3, python3.11.
 func isPythonName(name string) bool {
 	return strings.HasPrefix(name, "python") && strings.Trim(name, "python0123456789.") == ""
 }

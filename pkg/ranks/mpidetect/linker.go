@@ -23,7 +23,6 @@ type library struct {
 	path string // empty if the linker does not find the library
 }
 
-// linkerOf returns the dynamic linker of a program with an environment.
 func linkerOf(program string, environ []string) (dynamicLinker, error) {
 	f, err := elf.Open(program)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 )
 
-// pythonInstall describes a Python installation, as its files do.
 type pythonInstall struct {
 	file     string   // path of the executable, in its environment if it has one
 	prefixes []string // installation prefixes that may contain a libmpi of their own

@@ -208,7 +208,6 @@ func NewJobName(shown string, secret [24]byte) string {
 	return shown[:min(len(shown), maxPublicLength)] + secretSeparator + hex.EncodeToString(secret[:])
 }
 
-// spawnedJobName returns the name of the number-th job that a world spawns.
 func spawnedJobName(world string, number int) string {
 	shown := PublicName(world)
 	return fmt.Sprintf("%s-%d%s", shown, number, strings.TrimPrefix(world, shown))

@@ -97,7 +97,6 @@ func (s *PMI1Server) takeNewValues() []byte {
 	return data
 }
 
-// addValues adds the values of all nodes at a barrier.
 func (s *PMI1Server) addValues(all []byte) error {
 	values, err := decodeValues(all, s.nodeCount)
 	if err != nil {

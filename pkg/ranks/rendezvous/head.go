@@ -345,7 +345,6 @@ func (h *Head) storeEntriesLocked(entries []entry) {
 	}
 }
 
-// answerStoredLocked answers a get for a key that is in the store.
 func (h *Head) answerStoredLocked(to requestID, at valueKey) {
 	owners := h.keyOwners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {

@@ -31,7 +31,6 @@ func (n *Node) Run(ctx context.Context, listener net.Listener) {
 	tasks.Wait()
 }
 
-// programConn is the connection of one program.
 type programConn struct {
 	node   *Node
 	rank   int // -1 if it is not a rank
@@ -155,10 +154,8 @@ func (g *programConn) handleRequest(ctx context.Context, ask Request) error {
 	return nil
 }
 
-// maxStep is the maximum number of a step.
 const maxStep = 1e15
 
-// reportStep records the step that the program's rank has reached.
 func (g *programConn) reportStep(step float64) error {
 	switch {
 	case g.rank < 0:

@@ -66,7 +66,6 @@ func localAddress(id Identity, wanted string) (NodeAddress, error) {
 	return of, nil
 }
 
-// netInterface describes a network interface for the choice of an address.
 type netInterface struct {
 	name         string
 	up, loopback bool

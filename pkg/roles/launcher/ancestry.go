@@ -28,7 +28,6 @@ type starterOrigin struct {
 	taskPIDVariable string
 }
 
-// pythonPrefix is the prefix of the names of Python interpreters.
 const pythonPrefix = "python"
 
 // Slurm provides the PID of the task's process, so this works even if a node hides the processes of

@@ -118,7 +118,6 @@ func completeIdentity(id Identity, want Overrides, facts ...string) (Identity, e
 	return id, nil
 }
 
-// unnamedRunError returns the error for a launch that has no name.
 func unnamedRunError(id Identity, reason string) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot name the run of rank %d of %d: %s, "+

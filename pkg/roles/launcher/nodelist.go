@@ -152,7 +152,6 @@ func (e nodeEntry) appendNames(names []string, prefix string) []string {
 // padNumber writes n with leading zeros, with at least width digits.
 func padNumber(n uint64, width int) string { return fmt.Sprintf("%0*d", width, n) }
 
-// shortenText shortens a long text for an error.
 func shortenText(s string) string {
 	const limit = 200
 	if len(s) <= limit {

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// pbsFacts returns the facts about jobs of PBS.
 func pbsFacts(mayRelaunch bool) Facts {
 	return Facts{
 		KillDelay: 10 * time.Second, KillSetting: "kill_delay of the queue", TermIsFinal: true,

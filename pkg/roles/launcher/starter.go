@@ -50,7 +50,6 @@ var otherPrivatePrefixes = slices.Concat([]string{
 	"MVP_COMM_", "JSM_NAMESPACE_",
 }, pmiPrefixes)
 
-// pmiPrefixes are the prefixes of variables that PMI servers set.
 var pmiPrefixes = []string{"PMI_", "PMI2_", "PMIX_"}
 
 // userPMIxPrefix is the prefix of PMIx settings of users, which are for every process.

@@ -26,7 +26,6 @@ func (r *roleReader) complete() {
 	r.checkProgram()
 }
 
-// completePlacement sets the defaults of the placement.
 func (r *roleReader) completePlacement() {
 	if len(r.place.With) > 0 && r.given["nodes"] == nil {
 		r.place.Nodes = roles.NodesAll

@@ -39,7 +39,6 @@ func (e Errors) describe(beforeLine string) string {
 	return textutil.JoinLimited(lines, maxShownErrors, "\n")
 }
 
-// errorList collects the mistakes of a file.
 type errorList struct{ found Errors }
 
 // refuse records a mistake at a node of the file.

@@ -28,7 +28,6 @@ const DefaultPort = "http"
 // frameworks are the frameworks of which an instance can be a cluster.
 var frameworks = []string{"ray", "dask"}
 
-// stopSignals are the signals that can ask a role to stop.
 var stopSignals = []string{"TERM", "INT", "HUP", "QUIT", "USR1", "USR2", roles.StopSignalNone}
 
 // Words that stand for numbers.
@@ -54,7 +53,6 @@ func into[T any](name string, to *T, read func(what string, value *yaml.Node) T)
 	return key{name, func(what string, value *yaml.Node) { *to = read(what, value) }}
 }
 
-// roleReader reads one role.
 type roleReader struct {
 	*errorList
 	def   roles.Definition

@@ -33,7 +33,6 @@ func Parse(node *yaml.Node) ([]roles.Definition, error) {
 	return definitionsOf(readers), nil
 }
 
-// definitionsOf returns the roles that have been read.
 func definitionsOf(readers []*roleReader) []roles.Definition {
 	defs := make([]roles.Definition, len(readers))
 	for at, r := range readers {

@@ -64,7 +64,6 @@ func (l *errorList) word(accepted ...string) func(what string, node *yaml.Node) 
 	}
 }
 
-// namedNumber is a word that stands for a number.
 type namedNumber struct {
 	word   string
 	number int
@@ -111,7 +110,6 @@ func (l *errorList) text(what string, node *yaml.Node) string {
 	return ""
 }
 
-// filledText returns a text that is not empty.
 func (l *errorList) filledText(what string, node *yaml.Node) string {
 	text := l.text(what, node)
 	if node.Kind == yaml.ScalarNode && strings.TrimSpace(node.Value) == "" {
@@ -120,7 +118,6 @@ func (l *errorList) filledText(what string, node *yaml.Node) string {
 	return text
 }
 
-// name returns the name of a role, a port or a step.
 func (l *errorList) name(what string, node *yaml.Node) string {
 	if node.Kind != yaml.ScalarNode || !isName(node.Value) {
 		l.refuse(node, "%s is %s: %s", what, show(node), nameRule)
@@ -144,7 +141,6 @@ func (l *errorList) nameList(what string, node *yaml.Node) []string {
 	return names
 }
 
-// boolean returns true or false.
 func (l *errorList) boolean(what string, node *yaml.Node) bool {
 	return l.word("true", "false")(what, node) == "true"
 }

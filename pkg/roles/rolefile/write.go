@@ -45,7 +45,6 @@ func hasBinary(node *yaml.Node) bool {
 	return node.ShortTag() == "!!binary" || slices.ContainsFunc(node.Content, hasBinary)
 }
 
-// formatRole returns the keys of one of the roles.
 func formatRole(all []roles.Definition, def roles.Definition) *yaml.Node {
 	usual := usualOf(all, def)
 	p, program := def.Placement, def.Program

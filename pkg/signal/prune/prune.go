@@ -79,7 +79,6 @@ type PruneCounts struct {
 	Unrecognized int // kept: they do not look as bringupd makes them
 }
 
-// finishedRun is a run that is over.
 type finishedRun struct {
 	name     string
 	info     fs.FileInfo // attributes of its directory
@@ -87,7 +86,6 @@ type finishedRun struct {
 	evidence string
 }
 
-// pruner prunes one log directory.
 type pruner struct {
 	Options
 	root      *os.Root
@@ -283,7 +281,6 @@ func formatAge(d time.Duration) string {
 	return d.Round(time.Minute).String()
 }
 
-// removeRun hides a run, and then removes it.
 func (p *pruner) removeRun(ctx context.Context, run finishedRun) {
 	if p.DryRun {
 		p.Removed++
