@@ -68,6 +68,10 @@ func (d *Definition) EndsWithAnyCode() bool {
 // with which the daemon ends; ranks that have ended may have spawned others.
 func (d *Definition) IsFlagWorld() bool { return d.BuiltIn == BuiltInRanks }
 
+// EndsWithRun reports whether the processes of the role end when the run does, without an order, and a
+// failure is final: it is that of the node, or the sandbox of the node is lost.
+func (d *Definition) EndsWithRun() bool { return d.IsFlagWorld() || d.BuiltIn.IsService() }
+
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {
 	// Nodes is the number of nodes; NodesRest, NodesAll, NodesHead or NodesOthers.

@@ -13,12 +13,14 @@ const (
 )
 
 // StartRuleOf returns what starts a role by a plan. If the nodes must agree to an early plan, no
-// role starts with it.
+// role starts with it. A built-in service waits by itself for that of the head.
 func StartRuleOf(defs []Definition, def *Definition, isEarly bool) StartRule {
 	isAfterAll := def.Primary && !slices.ContainsFunc(defs, func(other Definition) bool {
 		return other.Primary == slices.Contains(def.After, other.Name)
 	})
 	switch {
+	case def.BuiltIn.IsService():
+		return StartWithPlan
 	case isAfterAll:
 		return StartAtGate
 	case len(def.After) > 0 || isEarly && NeedsAgreement(defs):

@@ -219,9 +219,7 @@ func (h *Head) startRoles(ctx context.Context) {
 			continue
 		}
 		h.setStarted(role)
-		if role.BuiltIn == "" { // otherwise the record of the head's service is the order
-			starts = append(starts, signal.StartName(role.Name))
-		}
+		starts = append(starts, signal.StartName(role.Name))
 	}
 	h.mu.Unlock()
 	if len(starts) == 0 {

@@ -119,7 +119,7 @@ func (s *supervisor) run() {
 	defer close(s.ended)
 	defer s.settle()
 	defer s.end()
-	if s.role.IsFlagWorld() || s.role.BuiltIn.IsService() { // at the end of the run, they do not wait for an order
+	if s.role.EndsWithRun() {
 		defer context.AfterFunc(s.cfg.RunCtx, s.end)()
 	}
 	s.cfg.Background(func(context.Context) {
@@ -255,9 +255,6 @@ func (s *supervisor) startRule() roles.StartRule {
 // awaitStart waits until the role starts, and makes the endpoints that are ready then
 // known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
-	if s.role.BuiltIn.IsService() { // that of a worker waits for the head's
-		return true
-	}
 	var name string
 	switch s.startRule() {
 	case roles.StartWithPlan:
@@ -317,10 +314,7 @@ func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 		}
 		return s.spans // all start again if a process on another node fails
 	case roles.ActionLose:
-		if s.role.BuiltIn.IsService() {
-			return false
-		}
-		if s.role.IsFlagWorld() { // the failure is that of the node
+		if s.role.EndsWithRun() {
 			if s.isStopAwaited() {
 				s.publishStop(generation, end.code)
 			}
