@@ -80,7 +80,7 @@ func (w *worker) joinRun() error {
 			"cannot take part as %s: its configuration differs from the head's; %s",
 			w.node.nodeName(w.node.id.NodeIndex), remedy)
 	}
-	reading := make(chan error, 1)
+	reading := make(chan error, 1) // the early plan
 	w.node.Background(func(context.Context) { reading <- w.readEarlyPlan(job) })
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, err := w.node.selectedAddress()
@@ -103,11 +103,15 @@ func (w *worker) joinRun() error {
 }
 
 // readEarlyPlan reads the plan of the roles with which the run has begun, if it has one that concerns this
-// node.
+// node and is not known without that.
 func (w *worker) readEarlyPlan(job record.Job) (err error) {
-	w.node.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(w.node.defs)
-	if job.HasEarlyPlan && !w.node.hasNoRoles {
-		w.node.earlyPlan, err = planning.ReadPlan(w.node.RunCtx, w.node.Dir, 0)
+	n := w.node
+	n.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(n.defs)
+	if !job.HasEarlyPlan || n.hasNoRoles {
+		return nil
+	}
+	if n.earlyPlan = planning.PlanLaunch(n.defs, n.id.Size); n.earlyPlan == nil {
+		n.earlyPlan, err = planning.ReadPlan(n.RunCtx, n.Dir, 0)
 	}
 	return err
 }

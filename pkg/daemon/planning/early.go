@@ -33,23 +33,22 @@ type EarlyFacts struct {
 // only the nodes know, or if they do not fit: then the offers of the nodes show why. A later plan has the
 // ranks of flags if their number depends on that.
 func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares, known EarlyFacts) *NodeChoice {
-	rec := &roles.PlanRecord{Roles: roles.Describe(defs), Early: true}
-	without := slices.DeleteFunc(slices.Clone(defs),
-		func(d roles.Definition) bool { return d.IsFlagWorld() && d.Placement.RanksPerNode == roles.PerSlot })
-	if len(without) < len(defs) {
-		rec.Without = []roles.BuiltIn{roles.BuiltInRanks}
+	if rec := PlanLaunch(defs, known.Size); rec != nil {
+		plan, err := MakePlan(defs, rec)
+		if err != nil {
+			return nil
+		}
+		return &NodeChoice{Plan: plan, Record: rec}
 	}
-	if len(without) == 0 || len(spares) > 0 || roles.NeedsOffers(without) {
+	rec, early := beginEarly(defs)
+	if len(early) == 0 || len(spares) > 0 || roles.NeedsOffers(early) {
 		return nil
 	}
 	if roles.AreOnHead(defs) { // no other node takes part
 		known.Size, known.Hosts = 1, []string{known.Host}
 	}
 	if len(known.Hosts) < known.Size || slices.Contains(known.Hosts, "") {
-		if slices.ContainsFunc(without, func(d roles.Definition) bool { return d.BuiltIn == "" || d.IsFlagWorld() }) {
-			return nil
-		}
-		known.Hosts = append(slices.Clone(known.Hosts), make([]string, max(0, known.Size-len(known.Hosts)))...)
+		return nil
 	}
 	firsts := known.drawBlocks(defs)
 	if firsts == nil {
@@ -76,6 +75,36 @@ func PlanEarly(ctx context.Context, defs []roles.Definition, spares roles.Spares
 		return nil
 	}
 	return &NodeChoice{Plan: plan, Record: rec}
+}
+
+// beginEarly returns the record of an early plan without its nodes, and the roles that have instances
+// there.
+func beginEarly(defs []roles.Definition) (rec *roles.PlanRecord, early []roles.Definition) {
+	rec = &roles.PlanRecord{Roles: roles.Describe(defs), Early: true}
+	early = slices.DeleteFunc(slices.Clone(defs),
+		func(d roles.Definition) bool { return d.IsFlagWorld() && d.Placement.RanksPerNode == roles.PerSlot })
+	if len(early) < len(defs) {
+		rec.Without = []roles.BuiltIn{roles.BuiltInRanks}
+	}
+	return rec, early
+}
+
+// PlanLaunch returns the record of the early plan in a launch of size nodes if it depends on nothing else:
+// that of the driver and the services of flags. Each node knows it without reading it. For other roles it
+// returns nil.
+func PlanLaunch(defs []roles.Definition, size int) *roles.PlanRecord {
+	rec, early := beginEarly(defs)
+	needsFacts := func(d roles.Definition) bool { return d.BuiltIn == "" || d.IsFlagWorld() }
+	if len(early) == 0 || slices.ContainsFunc(early, needsFacts) {
+		return nil
+	}
+	if roles.AreOnHead(defs) { // no other node takes part
+		size = 1
+	}
+	for node := range size {
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node})
+	}
+	return rec
 }
 
 // GrantedGPUs returns how many GPUs the launcher has granted on this node, or -1 if it does not say so.
