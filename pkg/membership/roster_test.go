@@ -112,6 +112,21 @@ func TestLoseAtEnd(t *testing.T) {
 	}
 }
 
+// TestNextPlan verifies that the first plan of a team has the number of its generation, and that no number
+// is used twice.
+func TestNextPlan(t *testing.T) {
+	fixed, spared := NewMembership(3, NodeRange{}, true), NewMembership(3, NodeRange{Min: 2, Max: 2}, true)
+	spared.ApplyTeam(&Team{Generation: 2, Members: []Member{{NodeIndex: 0}, {NodeIndex: 2}}})
+	for _, tc := range []struct {
+		of           *Membership
+		newest, want int
+	}{{fixed, -1, 0}, {fixed, 0, 1}, {spared, -1, 2}, {spared, 0, 2}, {spared, 2, 3}} {
+		if got := tc.of.NextPlan(tc.newest); got != tc.want {
+			t.Errorf("plan %d follows %d, not %d", got, tc.newest, tc.want)
+		}
+	}
+}
+
 // TestFirstChoiceAwaitsLink verifies that the first choice waits a moment for the link of a node
 // that would be preferred, that the head must poll when it comes, and that nothing waits otherwise.
 func TestFirstChoiceAwaitsLink(t *testing.T) {

@@ -26,6 +26,9 @@ func TestStartRuleOf(t *testing.T) {
 		world(d)
 		d.BuiltIn, d.Placement.GPUs = roles.BuiltInRanks, roles.GPUsAll
 	}
+	builtIn := func(kind roles.BuiltIn) func(*roles.Definition) {
+		return func(d *roles.Definition) { d.BuiltIn, d.Placement.GPUs = kind, roles.GPUsAll }
+	}
 	serving := func(d *roles.Definition) { d.Program.Ports = []roles.PortRequest{{Name: "http", Count: 1}} }
 	bound := func(d *roles.Definition) { d.Placement.GPUs = 2 }
 	for _, tc := range []struct {
@@ -56,6 +59,11 @@ func TestStartRuleOf(t *testing.T) {
 				role("other", plain)},
 			want:     []roles.StartRule{withPlan, byOrder, withPlan},
 			wantLate: []roles.StartRule{withPlan, byOrder, withPlan}},
+		{name: "built-in services",
+			defs: []roles.Definition{role("main", primary, "head", "worker"), role("head", builtIn(roles.BuiltInHead)),
+				role("worker", builtIn(roles.BuiltInWorker), "head")},
+			want:     []roles.StartRule{atGate, withPlan, withPlan},
+			wantLate: []roles.StartRule{atGate, withPlan, withPlan}},
 	} {
 		if got := roles.NeedsAgreement(tc.defs); got != tc.agree {
 			t.Errorf("%s: the nodes must agree: %t", tc.name, got)

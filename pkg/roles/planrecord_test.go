@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestPlanFromRecord checks that an observer makes the plan of the run from its record, without the
@@ -81,5 +82,19 @@ func TestDescribeProbe(t *testing.T) {
 		if got := roles.Describe([]roles.Definition{def})[0].Ready.Probe; got != want {
 			t.Errorf("%q is published as %q", probe, got)
 		}
+	}
+}
+
+// TestTeamOfPlan checks the places of nodes in a plan, and why others are dropped.
+func TestTeamOfPlan(t *testing.T) {
+	rec := &roles.PlanRecord{Offers: []roles.NodeFacts{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}},
+		Dropped: []record.DroppedNode{{NodeIndex: 1, Reason: "its GPU is lost"}}}
+	for node, want := range []int{0, -1, 2, -1, -1, 1} {
+		if got := rec.PlaceOf(node); got != want {
+			t.Errorf("node %d has place %d, not %d", node, got, want)
+		}
+	}
+	if why, unknown := rec.DropReason(1), rec.DropReason(3); why != "its GPU is lost" || unknown == why {
+		t.Errorf("the nodes are dropped because %q and %q", why, unknown)
 	}
 }

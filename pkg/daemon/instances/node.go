@@ -146,7 +146,9 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 func (n *Node) Start() {
 	n.startOwn()
 	n.cfg.Background(n.followPlans)
-	n.cfg.Background(n.followEndpoints)
+	if n.environment.endpointsDir != "" {
+		n.cfg.Background(n.followEndpoints)
+	}
 }
 
 // startOwn starts the supervisors of this node when it has a place: once, but those of built-in roles

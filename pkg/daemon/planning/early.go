@@ -101,8 +101,9 @@ func PlanLaunch(defs []roles.Definition, size int) *roles.PlanRecord {
 	if roles.AreOnHead(defs) { // no other node takes part
 		size = 1
 	}
-	for node := range size {
-		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: node})
+	rec.Offers = make([]roles.NodeFacts, size)
+	for node := range rec.Offers {
+		rec.Offers[node].NodeIndex = node
 	}
 	return rec
 }

@@ -103,6 +103,56 @@ func TestPlanEarly(t *testing.T) {
 	}
 }
 
+// TestPlanLaunch checks which plans each node knows without reading them: those of built-in roles that
+// depend on nothing but the number of nodes.
+func TestPlanLaunch(t *testing.T) {
+	all := roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll}
+	role := func(kind roles.BuiltIn, nodes int) roles.Definition {
+		return roles.Definition{Name: string(kind), BuiltIn: kind, Required: all, Primary: kind == roles.BuiltInDriver,
+			Placement: roles.Placement{Nodes: nodes, GPUs: roles.GPUsAll}}
+	}
+	driver, head := role(roles.BuiltInDriver, roles.NodesHead), role(roles.BuiltInHead, roles.NodesHead)
+	worker, others := role(roles.BuiltInWorker, roles.NodesAll), role(roles.BuiltInSandbox, roles.NodesOthers)
+	ranks, counted := role(roles.BuiltInRanks, roles.NodesAll), role(roles.BuiltInRanks, roles.NodesAll)
+	counted.Placement.RanksPerNode = roles.PerSlot
+	named := role("", roles.NodesAll)
+	named.Name = "judge"
+	for _, tc := range []struct {
+		name      string
+		defs      []roles.Definition
+		size      int
+		instances []int // of each role; nil: there is no such plan
+	}{
+		{"a driver takes part on the head alone", []roles.Definition{driver}, 3, []int{1}},
+		{"services", []roles.Definition{driver, head, worker}, 3, []int{1, 1, 3}},
+		{"services without a driver", []roles.Definition{head, worker}, 2, []int{1, 2}},
+		{"sandboxes of the others", []roles.Definition{driver, others}, 3, []int{1, 2}},
+		{"there are no others", []roles.Definition{driver, others}, 1, []int{1, 0}},
+		{"ranks whose number the nodes know follow", []roles.Definition{counted, worker}, 2, []int{0, 2}},
+		{"such ranks alone", []roles.Definition{counted}, 2, nil},
+		{"other ranks meet at an address", []roles.Definition{ranks, worker}, 2, nil},
+		{"a role of a file", []roles.Definition{named}, 2, nil},
+		{"nothing", nil, 2, nil},
+	} {
+		rec := planning.PlanLaunch(tc.defs, tc.size)
+		if rec == nil || tc.instances == nil {
+			if rec != nil || tc.instances != nil {
+				t.Errorf("%s: the record is %+v", tc.name, rec)
+			}
+			continue
+		}
+		plan, err := planning.MakePlan(tc.defs, rec)
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		for i, role := range plan.Roles {
+			if len(role.Instances) != tc.instances[i] {
+				t.Errorf("%s: role %s has %d instances, not %d", tc.name, role.Name, len(role.Instances), tc.instances[i])
+			}
+		}
+	}
+}
+
 // TestKeepPlannedPorts checks that a node keeps its ports of an early plan, unless another program
 // listens in their block, or another daemon has it.
 func TestKeepPlannedPorts(t *testing.T) {
