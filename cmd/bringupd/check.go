@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -57,7 +57,7 @@ func (c *checkCmd) runChecks() error {
 		return err
 	}
 	at.Config, at.Environ, at.Program = cfg, os.Environ(), programVersion()
-	checks, err := nodecheck.New(at)
+	checks, err := preflight.NewNodeChecks(at)
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
@@ -94,7 +94,7 @@ func (c *checkCmd) checkRecordPath() error {
 
 // writeRecording writes the recording to a new file that no other user can read, because only known
 // secrets are removed from it.
-func (c *checkCmd) writeRecording(recording nodecheck.Bundle) error {
+func (c *checkCmd) writeRecording(recording preflight.Recording) error {
 	// O_EXCL does not follow a link
 	file, err := os.OpenFile(c.recordPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 )
 
 // nothingElse disables all checks that depend on the machine that runs the test.
@@ -104,7 +104,7 @@ func TestCheckRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := content(t, "r.json")
-	var recorded nodecheck.Bundle
+	var recorded preflight.Recording
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&recorded); err != nil {
@@ -112,7 +112,7 @@ func TestCheckRecords(t *testing.T) {
 	}
 	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success ||
 		recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != nodecheck.BundleVersion || recorded.Bringupd != programVersion() ||
+		recorded.Version != preflight.RecordingVersion || recorded.Bringupd != programVersion() ||
 		recorded.Report.Host != "node" ||
 		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) ||
 		!strings.HasPrefix(string(out), "WARN n7: ") {
@@ -220,16 +220,16 @@ func TestCheckPlace(t *testing.T) {
 		name string
 		env  []string
 		gpus int
-		want nodecheck.Config
+		want preflight.NodeConfig
 	}{
 		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1,
-			nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
+			preflight.NodeConfig{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
 		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7",
-			"SLURM_GPUS_ON_NODE=8"}, -1, nodecheck.Config{Host: "n2", NodeIndex: -1, GrantedGPUs: 8,
+			"SLURM_GPUS_ON_NODE=8"}, -1, preflight.NodeConfig{Host: "n2", NodeIndex: -1, GrantedGPUs: 8,
 			GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 4,
+		{"in a step", step, -1, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 4,
 			GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, nodecheck.Config{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
+		{"told by a flag", step, 3, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
 			GrantedBy: "--gpus-per-node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 )
 
 // checkSettings returns the settings of a node's checks, for a daemon and for "bringupd check".
@@ -35,7 +35,7 @@ func checkShellCommand(command string) (string, error) {
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
 // expected number of GPUs is not known; more are further checks that a rule can name.
 func validateChecks(cfg check.Config, gpus int, more ...string) error {
-	ids := append(nodecheck.ListIDs(cfg.ActiveCommands), more...)
+	ids := append(preflight.ListNodeCheckIDs(cfg.ActiveCommands), more...)
 	for _, rule := range cfg.Policy.Rules {
 		if rule.Matches(ids...) {
 			continue

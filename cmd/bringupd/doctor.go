@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/preflight/doctor"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -58,9 +58,11 @@ func (e doctorCmd) runDoctor() error {
 		return err
 	}
 	var code int
-	show := func(report doctor.Report) error { return e.writeReport(report, report.FormatText(e.isVerbose)) }
+	show := func(report preflight.DoctorReport) error {
+		return e.writeReport(report, report.FormatText(e.isVerbose))
+	}
 	signalled, err := e.runAbandonable(func(ctx context.Context) (err error) {
-		code, err = doctor.Run(ctx, cfg, show)
+		code, err = preflight.RunDoctor(ctx, cfg, show)
 		return err
 	})
 	if !signalled {
@@ -71,16 +73,16 @@ func (e doctorCmd) runDoctor() error {
 
 // newDoctorConfig makes the doctor's configuration from the settings and the launcher's
 // environment. It sets the exit code of a node that has nothing to do.
-func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
+func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 	o := e.opts
 	daemonCfg := o.baseConfig(e.invocation)
-	cfg := doctor.Config{
-		Target:  doctor.Target{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
-		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(),
+	cfg := preflight.DoctorConfig{
+		ExaminedLaunch: preflight.ExaminedLaunch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
+		TempDir:        daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(),
 		JoinTimeout: o.cfg.Times.Join,
 		Driver:      e.driver, PMIx: o.cfg.World.PMIx,
 	}
-	if err := o.validateSettings(e.allSettings, doctor.ListIDs()...); err != nil {
+	if err := o.validateSettings(e.allSettings, preflight.ListDoctorCheckIDs()...); err != nil {
 		return cfg, err
 	}
 	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxDoctorJoinTimeout {
@@ -114,7 +116,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 // setIdentity determines the identity of this process. Without a launcher, as in a shell, it is a
 // launch of one node. So is the first task of a wrong launch, which reports the mistake for all
 // tasks.
-func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
+func (e doctorCmd) setIdentity(cfg *preflight.DoctorConfig) (err error) {
 	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
 	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/preflight/doctor"
+	"github.com/bringupd/bringupd/pkg/preflight"
 )
 
 // doctorArgs disables everything that depends on the machine that runs the test.
@@ -67,13 +67,14 @@ func TestDoctorOfAWrongLaunch(t *testing.T) {
 func TestDoctorAsJSON(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := call(t, []string{"RANK=0", "WORLD_SIZE=1"}, doctorArgs("--json", "--job-id=x", "--gpus-per-node=0")...)
-	var report doctor.Report
+	var report preflight.DoctorReport
 	decoder := json.NewDecoder(strings.NewReader(got.out))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&report); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, got.out, got.err)
 	}
-	if got.code != 0 || report.Version != doctor.ReportVersion || report.Verdict != check.Pass ||
+	if got.code != 0 || report.Version != preflight.DoctorReportVersion ||
+		report.Verdict != check.Pass ||
 		len(report.Facts) != 1 {
 		t.Errorf("code %d: %s", got.code, got.out)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -70,8 +70,8 @@ func (l *nodeCheckCmd) writeReport(report any, text string) error {
 }
 
 // readinessConfig determines the context: on a terminal, in a prolog, or in a step of a job.
-func (o *options) readinessConfig() (at nodecheck.Config, err error) {
-	at = nodecheck.Config{NodeIndex: -1, TempDir: o.localTempDir()}
+func (o *options) readinessConfig() (at preflight.NodeConfig, err error) {
+	at = preflight.NodeConfig{NodeIndex: -1, TempDir: o.localTempDir()}
 	if o.cfg.LogDir != "" {
 		if at.LogDir, err = filepath.Abs(o.cfg.LogDir); err != nil {
 			return at, err

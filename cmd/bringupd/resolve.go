@@ -16,7 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -60,7 +60,7 @@ func (inv *invocation) newConfig(
 func (o *options) addChecks(cfg *deps.Config) error {
 	checkCfg := o.checkConfig()
 	traits := framework.TraitsOf(cfg.Framework)
-	checks, err := nodecheck.New(nodecheck.Config{
+	checks, err := preflight.NewNodeChecks(preflight.NodeConfig{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
 		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex,
 		GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
-	"github.com/bringupd/bringupd/pkg/preflight/roleplan"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
@@ -21,7 +21,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	var previewPath, scriptPath string
 	var which runSelector
 	query := runs.RoleQuery{Out: inv.streams.Out}
-	request := roleplan.Request{Env: os.LookupEnv}
+	request := preflight.PreviewRequest{Env: os.LookupEnv}
 	request.Identify = func() (launcher.Identity, error) {
 		host, err := os.Hostname()
 		if err != nil {

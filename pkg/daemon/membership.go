@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -285,7 +285,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 			delete(kinds, kind)
 		}
 	}
-	c := nodecheck.Comparison{
+	c := preflight.Comparison{
 		OwnReport: h.node.checker.Report, ApplyPolicy: h.node.cfg.Checks.ApplyPolicy, FormatHosts: h.node.nodeNames,
 		ReadReport: h.readCheckReport, Trail: h.node.Events, Log: h.node.Log,
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/preflight/doctor"
+	"github.com/bringupd/bringupd/pkg/preflight"
 )
 
 // slurmdPort is a port on which slurmd listens on each node.
@@ -19,7 +19,7 @@ const slurmdPort = "6818"
 
 // examine runs the doctor on four nodes and returns its report. Each node has its own ray in /tmp,
 // except for the nodes in without.
-func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
+func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, preflight.DoctorReport) {
 	t.Helper()
 	bin := "/tmp/ray-" + filepath.Base(bed.place(t)) // each node has its own /tmp
 	for node := range l.nodes {
@@ -35,7 +35,7 @@ func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Re
 	l.flags = append(l.flags, "--json")
 	j := bed.startDoctor(t, l)
 	j.wait()
-	var report doctor.Report
+	var report preflight.DoctorReport
 	if err := json.Unmarshal([]byte(j.stdout.String()), &report); err != nil {
 		t.Fatalf("cannot read the report: %v\n%s\n%s", err, &j.stdout, &j.stderr)
 	}
@@ -60,7 +60,7 @@ func (bed *lane) startDoctor(t *testing.T, l launch) *job {
 }
 
 // finds fails the test unless the report contains that finding for those nodes.
-func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says string,
+func finds(t *testing.T, r preflight.DoctorReport, id string, verdict check.Verdict, says string,
 	nodes ...string) {
 	t.Helper()
 	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
@@ -86,7 +86,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 }
 
 // TestDoctorFindsPlantedFaults checks that the doctor reports all injected faults in one table.
-// Clock offsets are tested in pkg/preflight/doctor, because the nodes of a testbed share one clock.
+// Clock offsets are tested in pkg/preflight, because the nodes of a testbed share one clock.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")

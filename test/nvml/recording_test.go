@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 )
 
 // TestRecording checks that the evaluation of a recorded node gives the same result on another
@@ -47,7 +47,7 @@ func TestRecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var recorded nodecheck.Bundle
+			var recorded preflight.Recording
 			if err := json.Unmarshal(data, &recorded); err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestRecording(t *testing.T) {
 }
 
 // expect converts the recorded expectation for the evaluation.
-func expect(t *testing.T, e nodecheck.ExpectedGPUs) fitness.Expectation {
+func expect(t *testing.T, e preflight.ExpectedGPUs) fitness.Expectation {
 	t.Helper()
 	visible, err := gpu.ParseVisibleDevices(strings.Join(e.Visible, ","))
 	if err != nil {

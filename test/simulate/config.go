@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/preflight/roleplan"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
@@ -53,9 +53,9 @@ func (c Config) Validate() error {
 }
 
 // planRoles returns where the instances of the roles run.
-func (c Config) planRoles() (*roleplan.Preview, error) {
+func (c Config) planRoles() (*preflight.RolePreview, error) {
 	file := rolefile.File{Roles: c.Roles.Definitions, Spares: c.Roles.Spares}
-	return roleplan.NewPreview(file, roleplan.AssumeNodes([]int{c.Nodes}, []int{c.GPUs}))
+	return preflight.NewRolePreview(file, preflight.AssumeNodes([]int{c.Nodes}, []int{c.GPUs}))
 }
 
 // daemonTimeouts returns the timeouts of the daemons.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -55,7 +55,7 @@ func (c *Checker) startChecks() {
 	}
 	c.finishedReport = make(chan check.Report, 1)
 	c.Background(func(context.Context) {
-		c.finishedReport <- c.Checks.AwaitReady(c.RunCtx, nodecheck.NewWaitLogger(c.Events, c.Log))
+		c.finishedReport <- c.Checks.AwaitReady(c.RunCtx, preflight.NewWaitLogger(c.Events, c.Log))
 	})
 }
 
@@ -100,9 +100,9 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host
 	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
 	report.Verdict = check.WorstVerdict(report.Findings)
-	nodecheck.RecordEvents(c.Events, report)
+	preflight.RecordEvents(c.Events, report)
 	if report.Verdict == check.Fail {
-		return report, nodecheck.UnfitFailure(report, c.nodeName())
+		return report, preflight.UnfitFailure(report, c.nodeName())
 	}
 	// Warnings are only logged here, because the head reports those of all nodes to the user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {

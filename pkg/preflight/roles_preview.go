@@ -1,0 +1,192 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+)
+
+// PreviewRequest is what a user wants to know of a file of roles.
+type PreviewRequest struct {
+	Path         string
+	Fault        string // whose consequences are shown; empty: the placement
+	Counts, GPUs []int  // nodes of each component, and GPUs of each of these; nil: unknown
+	// Identify returns the identity of this process in its launch.
+	Identify func() (launcher.Identity, error)
+	Env      launcher.Environment
+}
+
+// FormatText returns the placement of the roles of the file, or the consequences of the fault: on the
+// given nodes, or on those of this launch or job. It returns nothing on all nodes of a launch but the
+// first one.
+func (q PreviewRequest) FormatText(file rolefile.File) (text string, err error) {
+	nodes := AssumeNodes(q.Counts, q.GPUs)
+	if nodes == nil {
+		if nodes, err = q.discoverNodes(); err != nil || nodes == nil {
+			return "", err
+		}
+	}
+	preview, err := NewRolePreview(file, nodes)
+	switch {
+	case err != nil && !slices.ContainsFunc(nodes, func(n roles.NodeFacts) bool { return n.GPUs > 0 }):
+		return "", fmt.Errorf("%w (without --gpus-per-node, the nodes have no GPUs here)", err)
+	case err != nil:
+		return "", err
+	case q.Fault != "":
+		return preview.describeFault(q.Fault)
+	default:
+		return preview.formatTable(), nil
+	}
+}
+
+// errNoJob means that the nodes are neither given nor known.
+var errNoJob = errors.New("cannot place the roles: this is no job: " +
+	"give the nodes, for example --nodes=8 --gpus-per-node=8")
+
+// discoverNodes returns the nodes of the launch that has started this process, or of the Slurm job
+// whose script it is. It returns nil on all nodes of a launch but the first one.
+func (q PreviewRequest) discoverNodes() ([]roles.NodeFacts, error) {
+	id, err := q.Identify()
+	isLaunched := err == nil
+	if launch, wrong := errors.AsType[*launcher.LaunchError](err); !isLaunched && (!wrong || !launch.InShell) {
+		return nil, err
+	}
+	components, err := launcher.SlurmComponents(q.Env)
+	if err != nil {
+		return nil, err
+	}
+	gpus := q.GPUs
+	switch {
+	case gpus == nil && isLaunched:
+		gpus = []int{max(0, id.GPUs)}
+	case gpus == nil:
+		gpus = []int{max(0, launcher.RequestedGPUs(q.Env))}
+	}
+	switch {
+	case id.NodeIndex > 0:
+		return nil, nil
+	case !isLaunched && len(components) == 0:
+		return nil, errNoJob
+	case !isLaunched:
+	case id.Hosts == nil:
+		return AssumeNodes([]int{id.Size}, gpus), nil
+	case len(components) < 2:
+		components = [][]string{id.Hosts}
+	default:
+		// The nodes of a step follow one component after the other.
+		for at, hosts := range components {
+			components[at] = slices.DeleteFunc(hosts,
+				func(host string) bool { return !slices.Contains(id.Hosts, host) })
+		}
+	}
+	var counts []int
+	for _, component := range components {
+		counts = append(counts, len(component))
+	}
+	nodes := AssumeNodes(counts, gpus)
+	for at, host := range slices.Concat(components...) {
+		nodes[at].Host, nodes[at].Address = host, host
+	}
+	return nodes, nil
+}
+
+// assumedPort is the first of the free ports that each node is assumed to offer. Few programs have
+// a fixed port in this range.
+const assumedPort = 64000
+
+// AssumeNodes returns nodes named n0, n1, …: a number of them for each component of a heterogeneous
+// job, each with the GPUs of that component.
+func AssumeNodes(counts, gpus []int) (nodes []roles.NodeFacts) {
+	for group, count := range counts {
+		own := componentGPUs(gpus, group)
+		for range count {
+			host := fmt.Sprint("n", len(nodes))
+			node := roles.NodeFacts{Host: host, Address: host, Group: group, GPUs: own, FirstPort: assumedPort}
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// componentGPUs returns the GPUs of each node of a component. The last number is also that of the
+// components after it.
+func componentGPUs(gpus []int, group int) int {
+	if len(gpus) == 0 {
+		return 0
+	}
+	return gpus[min(group, len(gpus)-1)]
+}
+
+// RolePreview is what the roles of a file would be on some nodes.
+type RolePreview struct {
+	Plan  *roles.Plan
+	roles []roles.Definition
+	spare []roles.NodeFacts // that no role gets until another node is lost
+}
+
+// NewRolePreview places the roles on the nodes, and checks their probes.
+func NewRolePreview(file rolefile.File, nodes []roles.NodeFacts) (*RolePreview, error) {
+	p := &RolePreview{roles: file.Roles}
+	var team []roles.NodeFacts
+	used, spare := file.Spares.Split(nodes)
+	for _, place := range used {
+		team = append(team, nodes[place])
+	}
+	for _, place := range spare {
+		p.spare = append(p.spare, nodes[place])
+	}
+	if len(team) == 0 {
+		return nil, fmt.Errorf("cannot place the roles: all %d nodes are spare", len(nodes))
+	}
+	var err error
+	if p.Plan, err = roles.MakePlan(file.Roles, team); err != nil {
+		return nil, err
+	}
+	for at := range p.Plan.Roles {
+		if err := p.checkProbes(&p.Plan.Roles[at]); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// checkProbes returns an error for a probe of the role that cannot work.
+func (p *RolePreview) checkProbes(role *roles.RolePlan) error {
+	vars := p.Plan.Variables(role.Name, 0, 0)
+	maps.Copy(vars, p.laterVariables())
+	for _, probe := range []struct{ key, text string }{{"ready", role.Ready.Probe}, {"alive", role.Alive.Probe}} {
+		if probe.text == "" {
+			continue
+		}
+		text, err := roles.ExpandProbe(probe.text, vars)
+		if err == nil {
+			_, err = health.ParseProbe(text)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot use %s of role %s (line %d): %v", probe.key, role.Name, role.Line, err)
+		}
+	}
+	return nil
+}
+
+// laterVariables returns stand-ins for the variables that are known only when a process starts.
+func (p *RolePreview) laterVariables() map[string]string {
+	head := p.Plan.Nodes[0]
+	vars := map[string]string{
+		"BRINGUPD_GENERATION": "0", "BRINGUPD_NODE_RANK": "0",
+		"BRINGUPD_NODE_COUNT": fmt.Sprint(len(p.Plan.Nodes)),
+		"BRINGUPD_NODE_HOST":  head.Host, "BRINGUPD_NODE_ADDRESS": head.Address,
+	}
+	for _, role := range p.Plan.Roles {
+		name := roles.VariableName(role.Name)
+		vars["BRINGUPD_ENDPOINTS_FILE_"+name] = "/tmp/endpoints"
+		vars["BRINGUPD_ROLE_"+name+"_KEY"] = "key"
+	}
+	return vars
+}
