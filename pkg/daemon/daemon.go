@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -75,7 +74,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog,
 		Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
-	n.telemetry = telemetry.StartTelemetry(cfg.MetricsDir, telemetry.DaemonInfo{
+	n.telemetry = lifecycle.StartTelemetry(cfg.MetricsDir, lifecycle.TelemetrySource{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}

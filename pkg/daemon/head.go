@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -29,7 +29,7 @@ type head struct {
 
 	rendezvous rendezvous.Worlds // the worlds of ranks
 	requests   *exec.Head
-	gpuEvents  *gpumonitor.GPUEventLog
+	gpuEvents  *lifecycle.GPUEventLog
 	progress   bringUpProgress
 	running    runningParts
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -145,7 +144,7 @@ func (h *head) openRunDirectory() error {
 	h.startDecisions()
 	h.servePeerLinks()
 	h.node.Background(h.followNodes)
-	h.gpuEvents = &gpumonitor.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,
+	h.gpuEvents = &lifecycle.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,
 		ReadTimeout: h.node.Timing.SilenceTimeout, EventLog: h.node.Events, Log: h.node.Log}
 	h.node.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	h.node.Background(h.gpuEvents.FollowEvents)

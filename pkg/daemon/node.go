@@ -11,10 +11,8 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
-	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -51,13 +49,13 @@ type node struct {
 // reporters are the parts that report to users and to other systems.
 type reporters struct {
 	console   *console.Console
-	telemetry *telemetry.Telemetry
+	telemetry *lifecycle.Telemetry
 }
 
 // nodeMonitors are the parts that detect failures of this node.
 type nodeMonitors struct {
 	checker            *lifecycle.Checker
-	gpuMonitor         *gpumonitor.Monitor
+	gpuMonitor         *lifecycle.GPUMonitor
 	ncclPort           *ncclras.Reservation // nil if there is none
 	steps              *stepwatch.Monitor
 	exits              lifecycle.RecentExits
@@ -168,9 +166,10 @@ func (n *node) stopRoles(end *lifecycle.Outcome) {
 	}
 }
 
-func newGPUMonitor(n *node) *gpumonitor.Monitor {
-	return gpumonitor.New(gpumonitor.Config{Publisher: n.Publisher, GPUs: n.cfg.GPUs,
-		Name: n.nodeName(n.id.NodeIndex), Size: n.id.Size, PrivateDir: n.PrivateDir, Header: n.recordHeader})
+func newGPUMonitor(n *node) *lifecycle.GPUMonitor {
+	return lifecycle.NewGPUMonitor(lifecycle.GPUMonitorConfig{Publisher: n.Publisher,
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), Size: n.id.Size,
+		PrivateDir: n.PrivateDir, Header: n.recordHeader})
 }
 
 func allChildren(string) bool { return true }

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/daemon/headwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -53,9 +52,10 @@ func (p *headLinkHandler) HeadHeartbeat(poll bool) {
 // run, so the node polls for that.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 	p.node.Links.SetDisconnected(0, how)
-	s := headwatch.Situation{Event: headwatch.LinkEnded, EndKnown: p.node.EndKnownCtx.Err() != nil,
-		Link: health.PeerState{Known: true, CloseReason: how}}
-	if headwatch.Next(s) == headwatch.StopWaiting {
+	s := lifecycle.HeadSituation{Event: lifecycle.HeadLinkEnded,
+		EndKnown: p.node.EndKnownCtx.Err() != nil,
+		Link:     health.PeerState{Known: true, CloseReason: how}}
+	if lifecycle.NextHeadAction(s) == lifecycle.StopWaiting {
 		p.node.CancelHeadWait(errHeadLeft)
 		return
 	}
@@ -87,7 +87,7 @@ func (w *worker) followControl(ctx context.Context) {
 		silent := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats()[0]}, l.PolledAt)) > 0
 		ends = ends || w.checkPublishedEnd(ctx, l, silent)
 		if silent {
-			s := headwatch.Situation{Event: headwatch.HeadSilent, EndKnown: ends}
+			s := lifecycle.HeadSituation{Event: lifecycle.HeadSilent, EndKnown: ends}
 			w.endByHeadLoss(ctx, s, w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
 		}
 		return silent && ends
@@ -97,14 +97,14 @@ func (w *worker) followControl(ctx context.Context) {
 // checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
 // silent states that the head has given no sign of life for the silence timeout.
 func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent bool) bool {
-	s := headwatch.Situation{Event: headwatch.Listed, Link: w.node.Links.Peer(0, time.Now()),
-		HeadLost: silent || w.deciding.Load(),
-		Orderly:  l.HasName(signal.NameOrderlyEnd), Aborts: l.NodesWithAbort()}
-	decided := headwatch.Next(s)
+	s := lifecycle.HeadSituation{Event: lifecycle.ControlListed,
+		Link: w.node.Links.Peer(0, time.Now()), HeadLost: silent || w.deciding.Load(),
+		Orderly: l.HasName(signal.NameOrderlyEnd), Aborts: l.NodesWithAbort()}
+	decided := lifecycle.NextHeadAction(s)
 	switch decided {
-	case headwatch.TakeOrderlyEnd:
+	case lifecycle.TakeOrderlyEnd:
 		return w.handleDrain(ctx)
-	case headwatch.Wait:
+	case lifecycle.KeepWaiting:
 		return false
 	}
 	var rec record.Abort
@@ -116,11 +116,11 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, silent
 		rec = record.Abort{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
 		rec.Cause = health.AsFailure(err).Failure
 	}
-	if decided == headwatch.TakeHeadLoss && !slices.Contains(rec.Cause.LostNodes, 0) {
+	if decided == lifecycle.TakeHeadLoss && !slices.Contains(rec.Cause.LostNodes, 0) {
 		return false
 	}
 	end := lifecycle.OutcomeOfAbort(rec)
-	end.ByHead = decided == headwatch.TakeHeadAbort
+	end.ByHead = decided == lifecycle.TakeHeadAbort
 	w.node.finishWith(end)
 	return true
 }
@@ -146,25 +146,25 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 }
 
 // endByHeadLoss carries out what follows from f, the loss of the head, in a situation.
-func (w *worker) endByHeadLoss(ctx context.Context, s headwatch.Situation, f *health.Failure) {
+func (w *worker) endByHeadLoss(ctx context.Context, s lifecycle.HeadSituation, f *health.Failure) {
 	s.Kind = f.Kind
-	switch headwatch.Next(s) {
-	case headwatch.Wait:
+	switch lifecycle.NextHeadAction(s) {
+	case lifecycle.KeepWaiting:
 		return
-	case headwatch.StopWaiting:
+	case lifecycle.StopWaiting:
 		w.node.CancelHeadWait(f)
 		return
-	case headwatch.DeclareUnverified:
+	case lifecycle.DeclareUnverified:
 		f.LostNodes = []int{0}
 		w.node.CancelRun(f)
 		return
-	case headwatch.DeclareLost:
+	case lifecycle.DeclareHeadLost:
 		if err := w.node.WriteHeartbeat(ctx, signal.NodesDir); err != nil {
 			w.node.CancelRun(health.AsFailure(err))
 			return
 		}
 		f.LostNodes = []int{0}
-	case headwatch.DeclareCutOff: // f names this node as the lost one
+	case lifecycle.DeclareCutOff: // f names this node as the lost one
 	}
 	if w.node.RunCtx.Err() != nil {
 		w.node.CancelHeadWait(f)
@@ -203,7 +203,7 @@ func (w *worker) confirmHeadLoss(ctx context.Context, link health.PeerState, f *
 	defer cancel()
 	looking, stop := w.node.WithResponsiveShare(ctx, w.node.Timing.SilenceTimeout/2)
 	defer stop()
-	s := headwatch.Situation{Event: headwatch.LossSuspected, Link: link}
+	s := lifecycle.HeadSituation{Event: lifecycle.HeadLossSuspected, Link: link}
 	before, quiet := w.node.ControlWatch.LastListing(), time.Duration(0)
 	if link.IsBroken() {
 		quiet = w.node.Timing.SilenceTimeout / 2
@@ -217,7 +217,7 @@ func (w *worker) confirmHeadLoss(ctx context.Context, link health.PeerState, f *
 			since = head.LastCounted // it is connected again, and sends heartbeats
 		}
 		s.Polls, s.Quiet = l.Polls-before.Polls, l.PolledAt.Sub(since) >= quiet
-		return headwatch.Next(s) != headwatch.Wait
+		return lifecycle.NextHeadAction(s) != lifecycle.KeepWaiting
 	})
 	s.ShareSilent = errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
 	s.OutlastsShare = w.node.Links.IsRunning() && w.node.cfg.Times.ToleratesShareOutage()
@@ -272,9 +272,9 @@ func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 // awaitHeadOutcome waits for the outcome that the head publishes for failure f of this node. It
 // returns nil if the head is lost, the file system is unresponsive, or the time is over.
 func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
-	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: f.Kind,
+	s := lifecycle.HeadSituation{Event: lifecycle.NodeFailed, Kind: f.Kind,
 		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
-	if headwatch.Next(s) != headwatch.AwaitHead {
+	if lifecycle.NextHeadAction(s) != lifecycle.AwaitHead {
 		return nil
 	}
 	within, limit := w.node.Timing.SilenceTimeout+health.ExtraOutcomeWait(f.Kind), w.node.Timing.SilenceTimeout/2
@@ -310,9 +310,9 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, limit time.Duration) *li
 // node with an unresponsive mount writes nothing: its result would appear too late.
 func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
 	w.deciding.Store(true)
-	s := headwatch.Situation{Event: headwatch.NodeFailed, Kind: end.Cause.Kind, HeadLost: true,
+	s := lifecycle.HeadSituation{Event: lifecycle.NodeFailed, Kind: end.Cause.Kind, HeadLost: true,
 		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
-	if headwatch.Next(s) != headwatch.PublishResult {
+	if lifecycle.NextHeadAction(s) != lifecycle.ActAsHead {
 		return nil
 	}
 	result := w.node.buildResult(end)
@@ -397,10 +397,10 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 // awaitRunClosed waits, after a failure, until the head has written the result and ended the
 // driver, and reports whether it has: Slurm kills the step when a task exits with an error.
 func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
-	s := headwatch.Situation{Event: headwatch.LeavingRun, Requested: end.Requested,
+	s := lifecycle.HeadSituation{Event: lifecycle.LeavingRun, Requested: end.Requested,
 		ShareSilent: w.node.FileSystemSilence() > lifecycle.UnresponsiveTimeout}
 	s.HeadLost = end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
-	if headwatch.Next(s) == headwatch.StopWaiting {
+	if lifecycle.NextHeadAction(s) == lifecycle.StopWaiting {
 		return false
 	}
 	limit := w.node.cfg.Times.DriverGrace + w.node.cfg.Times.StopGrace + w.node.cfg.Roles.LongestGrace()

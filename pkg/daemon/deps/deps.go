@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -36,7 +35,7 @@ type Set struct {
 	// needed.
 	Address func() (launcher.NodeAddress, error)
 	Checks  lifecycle.NodeChecks // nil if there are no checks
-	GPUs    gpumonitor.GPUs      // the monitored GPUs; nil if none are monitored
+	GPUs    lifecycle.NodeGPUs   // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
 	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
 	// with each attempt. It is nil if they can be used again.

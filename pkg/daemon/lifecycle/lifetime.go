@@ -1,5 +1,8 @@
-// Package lifecycle is one daemon's part in a run: the contexts of its tasks, how the run ends, and
-// what the daemon publishes in the run directory.
+// Package lifecycle has the parts of a daemon's life that do not depend on what the run runs: the
+// contexts of its tasks ([Lifetime]), the checks of its node ([Checker]), the monitors of its mount
+// and network ([Monitor]) and of its GPUs ([GPUMonitor]), what it publishes in the run directory
+// ([Publisher]) and outside of it ([Telemetry]), and how the run ends for it: by signals, by the
+// head or by its loss ([NextHeadAction]), and with the user's command ([RunEndCommand]).
 package lifecycle
 
 import (

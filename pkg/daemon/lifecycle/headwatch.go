@@ -1,28 +1,25 @@
-// Package headwatch decides, on a node other than the head, who ends the run: the head, a peer that
-// has found the head lost, or this node. It is pure: the daemon observes the control directory, the
-// peer link and itself, and carries out what is decided.
-package headwatch
+package lifecycle
 
 import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// Event is what has happened on this node.
-type Event int
+// HeadEvent is what has happened on a node other than the head.
+type HeadEvent int
 
 const (
-	Listed        Event = iota // a poll has listed the control directory
-	HeadSilent                 // the head has given no sign of life for the silence timeout
-	LinkEnded                  // the peer link to the head has ended
-	LossSuspected              // a poll has followed that, or none is possible
-	NodeFailed                 // this node has failed, and has published that
-	LeavingRun                 // this node has ended its part in a run that has failed
+	ControlListed     HeadEvent = iota // a poll has listed the control directory
+	HeadSilent                         // the head has given no sign of life for the silence timeout
+	HeadLinkEnded                      // the peer link to the head has ended
+	HeadLossSuspected                  // a poll has followed that, or none is possible
+	NodeFailed                         // this node has failed, and has published that
+	LeavingRun                         // this node has ended its part in a run that has failed
 )
 
-// Situation is an event, and what this node knows at that time.
-type Situation struct {
-	Event         Event
+// HeadSituation is an event, and what this node knows at that time.
+type HeadSituation struct {
+	Event         HeadEvent
 	Link          health.PeerState // the peer link to the head
 	EndKnown      bool             // the end of the run is known
 	HeadLost      bool             // it is silent, publishes no outcome, or has caused the end
@@ -36,37 +33,40 @@ type Situation struct {
 	Quiet         bool             // no heartbeat has come since then for long enough
 }
 
-// Action is what this node must do.
-type Action int
+// HeadAction is what this node must do.
+type HeadAction int
 
 const (
-	Wait              Action = iota // for the next event
-	TakeOrderlyEnd                  // end by the head's orderly end
-	TakeHeadAbort                   // end by the head's abort record
-	TakePeerAbort                   // end by the first abort record: the head is lost, or may be
-	TakeHeadLoss                    // the same, but only if the record says that the head is lost
-	DeclareLost                     // end because the head is lost, if a write succeeds
-	DeclareUnverified               // the same without a write: the peer link alone decides
-	DeclareCutOff                   // end because this node is cut off, without a write
-	AwaitHead                       // wait until the head has published the outcome, or finished
-	PublishResult                   // decide the outcome, and publish the result as the head
-	StopWaiting                     // for the head: it has ended, is lost, or cannot be observed
+	KeepWaiting       HeadAction = iota // for the next event
+	TakeOrderlyEnd                      // end by the head's orderly end
+	TakeHeadAbort                       // end by the head's abort record
+	TakePeerAbort                       // end by the first abort record: the head is lost, or may be
+	TakeHeadLoss                        // the same, but only if the record says that the head is lost
+	DeclareHeadLost                     // end because the head is lost, if a write succeeds
+	DeclareUnverified                   // the same without a write: the peer link alone decides
+	DeclareCutOff                       // end because this node is cut off, without a write
+	AwaitHead                           // wait until the head has published the outcome, or finished
+	ActAsHead                           // decide the outcome, and publish the result as the head
+	StopWaiting                         // for the head: it has ended, is lost, or cannot be observed
 )
 
-// Next returns what this node must do. The head decides as long as it may be alive, because all
-// nodes exit with one code. Otherwise the first node that publishes the result decides. A node
-// whose mount is unresponsive publishes none, which would appear too late, and waits for the head
-// only if its driver may be saving its work.
-func Next(s Situation) Action {
+// NextHeadAction decides, on a node other than the head, who ends the run: the head, a peer that
+// has found the head lost, or this node. It is pure: the daemon observes the control directory, the
+// peer link and itself, and carries out what is decided.
+//
+// The head decides as long as it may be alive, because all nodes exit with one code. Otherwise the
+// first node that publishes the result decides. A node whose mount is unresponsive publishes none,
+// which would appear too late, and waits for the head only if its driver may be saving its work.
+func NextHeadAction(s HeadSituation) HeadAction {
 	switch unusable := s.ShareSilent || s.Kind == health.ShareUnusable; {
-	case s.Event == Listed:
+	case s.Event == ControlListed:
 		return chooseEnd(s)
-	case s.Event == HeadSilent, s.Event == LossSuspected:
+	case s.Event == HeadSilent, s.Event == HeadLossSuspected:
 		return declareLoss(s)
-	case s.Event == LinkEnded && (!s.EndKnown || s.Link.CloseReason != peerlink.Goodbye):
-		return Wait
+	case s.Event == HeadLinkEnded && (!s.EndKnown || s.Link.CloseReason != peerlink.Goodbye):
+		return KeepWaiting
 	case s.Event == NodeFailed && !unusable && (s.HeadLost || health.IsPeerLoss(s.Kind)):
-		return PublishResult
+		return ActAsHead
 	case s.Event == NodeFailed && !unusable,
 		s.Event == LeavingRun && !s.HeadLost && (s.Requested || !s.ShareSilent):
 		return AwaitHead
@@ -79,7 +79,7 @@ func Next(s Situation) Action {
 // the head, which knows more, is about to end the run differently. So as long as the head is alive,
 // it is the head that handles an abort of a peer. There is one exception: if this node's peer link
 // has ended, and the peer's record says that the head is lost, two nodes agree on that.
-func chooseEnd(s Situation) Action {
+func chooseEnd(s HeadSituation) HeadAction {
 	ended, published := s.Link.Known && !s.Link.Connected, len(s.Aborts) > 0
 	switch {
 	case published && s.Aborts[0] == 0:
@@ -91,17 +91,17 @@ func chooseEnd(s Situation) Action {
 	case published && ended: // but the network can reset a link, too
 		return TakeHeadLoss
 	}
-	return Wait
+	return KeepWaiting
 }
 
 // declareLoss returns what follows from the silence of the head, or the end of its peer link. After
 // the latter, two polls must show no heartbeat: the first may have started before. Then a write
 // must prove that this node's own mount works, unless this node is cut off. If the head's host has
 // closed the link, that suffices while the file system does not respond and the job tolerates it.
-func declareLoss(s Situation) Action {
+func declareLoss(s HeadSituation) HeadAction {
 	switch alone := s.ShareSilent && s.OutlastsShare && !s.Link.IsBroken(); {
-	case s.Event == LossSuspected && !alone && (s.Polls < 2 || !s.Quiet):
-		return Wait
+	case s.Event == HeadLossSuspected && !alone && (s.Polls < 2 || !s.Quiet):
+		return KeepWaiting
 	case s.EndKnown:
 		return StopWaiting
 	case alone:
@@ -109,5 +109,5 @@ func declareLoss(s Situation) Action {
 	case s.Kind == health.CutOff:
 		return DeclareCutOff
 	}
-	return DeclareLost
+	return DeclareHeadLost
 }

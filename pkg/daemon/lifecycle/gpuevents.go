@@ -1,4 +1,4 @@
-package gpumonitor
+package lifecycle
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ func (c *GPUEventLog) AllEvents() []record.Event {
 
 // BadNodes returns the hosts that a verdict blames, together with the hosts that have a GPU that is
 // unfit for another job. The latter are included whatever the outcome of the run is. The names of
-// the event records are sufficient for that, so their number is not limited by maxResultEvents.
+// the event records are sufficient for that, so their number is not limited by maxResultGPUEvents.
 func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(node int) string) []string {
 	var unfit []int
 	for node, numbers := range c.Nodes.LastListing().EventNumbers() {
@@ -75,8 +75,8 @@ func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(node int) string) []s
 	return hosts
 }
 
-// maxResultEvents is the maximum number of events in a result.
-const maxResultEvents = 100
+// maxResultGPUEvents is the maximum number of events in a result.
+const maxResultGPUEvents = 100
 
 // FollowEvents reads the events of the other nodes until ctx ends. It runs in its own goroutine, so
 // that a hundred events on a slow file system do not delay the head's reaction to the failure that
@@ -92,11 +92,11 @@ func (c *GPUEventLog) FollowEvents(ctx context.Context) {
 func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 	for node, numbers := range l.EventNumbers() {
 		if node == 0 {
-			continue // the head receives its own events by Monitor.OnEvent
+			continue // the head receives its own events by GPUMonitor.OnEvent
 		}
 		for _, number := range numbers {
 			name := signal.EventName(node, c.Size, number)
-			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
+			if c.readNames[name] || len(c.readNames) >= maxResultGPUEvents {
 				continue
 			}
 			// Read the record. A stalled read is repeated after the next listing.

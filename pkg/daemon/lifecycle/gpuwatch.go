@@ -1,4 +1,4 @@
-package gpumonitor
+package lifecycle
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// watchReadyTimeout limits how long the start of the driver may be delayed by the start of the
+// gpuWatchReadyTimeout limits how long the start of the driver may be delayed by the start of the
 // watch.
-const watchReadyTimeout = 10 * time.Second
+const gpuWatchReadyTimeout = 10 * time.Second
 
 // StartWatch reads the topology, starts to watch the GPUs, and returns when no further events can
 // be missed. If the watch fails, that is only reported. StartWatch returns an error, the cause of ctx,
 // only if ctx ends.
-func (c *Monitor) StartWatch(ctx context.Context) error {
+func (c *GPUMonitor) StartWatch(ctx context.Context) error {
 	if c.cfg.GPUs == nil {
 		return nil
 	}
@@ -46,13 +46,13 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 		}
 	})
 	// Wait until the watch is ready, for a limited time.
-	late := time.NewTimer(watchReadyTimeout)
+	late := time.NewTimer(gpuWatchReadyTimeout)
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
 		c.cfg.Events.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
 	case <-late.C:
-		c.cfg.Log.Warn("cannot start the GPU watch", zap.Duration("waited", watchReadyTimeout))
+		c.cfg.Log.Warn("cannot start the GPU watch", zap.Duration("waited", gpuWatchReadyTimeout))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -61,7 +61,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 
 // handleEvent logs an event of the watch and reports it. A fatal event ends the run; others are
 // reported to the head.
-func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
+func (c *GPUMonitor) handleEvent(event gpu.ClassifiedEvent) {
 	if c.cfg.RunCtx.Err() != nil {
 		return
 	}
@@ -80,21 +80,23 @@ func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 	c.reportEvent(what, event)
 }
 
-// Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
-// together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
-// head reads only maxResultEvents. Further events are only in the node's own event log. The event
-// that makes a GPU unfit is always reported.
+// Limits of the reported events. A node reports at most maxNodeGPUEvents, or fewer if all nodes
+// together would exceed maxJobGPUEvents: a faulty driver causes events on all GPUs at once, and the
+// head reads only maxResultGPUEvents. Further events are only in the node's own event log. The
+// event that makes a GPU unfit is always reported.
 const (
-	maxNodeEvents = 16
-	minNodeEvents = 2
-	maxJobEvents  = 1024
+	maxNodeGPUEvents = 16
+	minNodeGPUEvents = 2
+	maxJobGPUEvents  = 1024
 )
 
-// nodeEventLimit returns the maximum number of events that each of size nodes reports.
-func nodeEventLimit(size int) int { return max(minNodeEvents, min(maxNodeEvents, maxJobEvents/size)) }
+// nodeGPUEventLimit returns the maximum number of events that each of size nodes reports.
+func nodeGPUEventLimit(size int) int {
+	return max(minNodeGPUEvents, min(maxNodeGPUEvents, maxJobGPUEvents/size))
+}
 
 // reportEvent reports to the head an event that does not end the run.
-func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
+func (c *GPUMonitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	data, err := json.Marshal(event)
 	if err != nil {
 		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
@@ -109,7 +111,7 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 		number = c.eventCount
 	}
 	c.mu.Unlock()
-	if number > nodeEventLimit(c.cfg.Size) {
+	if number > nodeGPUEventLimit(c.cfg.Size) {
 		return
 	}
 	rec := record.Event{Header: c.cfg.Header(), Message: what, Detail: data}

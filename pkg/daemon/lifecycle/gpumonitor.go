@@ -1,6 +1,4 @@
-// Package gpumonitor monitors the GPUs of a node for its daemon. It provides their topology for the
-// node's programs, and reports their events to the head, which collects the events of all nodes.
-package gpumonitor
+package lifecycle
 
 import (
 	"context"
@@ -13,15 +11,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// GPUs are the GPUs of this node.
-type GPUs interface {
+// NodeGPUs are the GPUs of this node.
+type NodeGPUs interface {
 	// Watch calls event for each event of the GPUs until ctx ends. It calls ready once, when no
 	// further events can be missed, with the number of GPUs that it watches; if there are none, it
 	// returns. The error is the reason why it cannot watch any longer.
@@ -30,19 +27,20 @@ type GPUs interface {
 	Topology() gpu.Topology
 }
 
-// Config has the parameters of Monitor.
-type Config struct {
-	*lifecycle.Publisher
-	GPUs       GPUs                   // nil if no GPUs are monitored
+// GPUMonitorConfig has the parameters of GPUMonitor.
+type GPUMonitorConfig struct {
+	*Publisher
+	GPUs       NodeGPUs               // nil if no GPUs are monitored
 	Name       string                 // name of the node, for messages
 	Size       int                    // number of nodes in the job
 	PrivateDir func() (string, error) // returns the daemon's private directory
 	Header     func() record.Header
 }
 
-// Monitor monitors the GPUs of a node.
-type Monitor struct {
-	cfg           Config
+// GPUMonitor monitors the GPUs of a node. It provides their topology for the node's programs, and
+// reports their events to the head, which collects those of all nodes in a [GPUEventLog].
+type GPUMonitor struct {
+	cfg           GPUMonitorConfig
 	topologyState atomic.Pointer[knownTopology] // nil until the topology is known
 	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
 	// the first event.
@@ -53,8 +51,8 @@ type Monitor struct {
 	unfitPublished bool // signal.UnfitEventNumber was published; guarded by mu
 }
 
-// New returns the monitor of a node. Its topology is not known yet.
-func New(cfg Config) *Monitor { return &Monitor{cfg: cfg} }
+// NewGPUMonitor returns the GPU monitor of a node. Its topology is not known yet.
+func NewGPUMonitor(cfg GPUMonitorConfig) *GPUMonitor { return &GPUMonitor{cfg: cfg} }
 
 // knownTopology is the known topology of this node's GPUs.
 type knownTopology struct {
@@ -68,7 +66,7 @@ const topologyTimeout = 10 * time.Second
 
 // storeTopology stores the topology for processes that are started from now on. It replaces an
 // earlier one. It must not be called concurrently.
-func (c *Monitor) storeTopology(t gpu.Topology) {
+func (c *GPUMonitor) storeTopology(t gpu.Topology) {
 	ctx, cancel := context.WithTimeoutCause(c.cfg.RunCtx, topologyTimeout, health.ErrDeadline)
 	defer cancel()
 	file, err := service.CallBounded(ctx, func() (string, error) { return c.writeTopologyFile(t) })
@@ -80,7 +78,7 @@ func (c *Monitor) storeTopology(t gpu.Topology) {
 
 // writeTopologyFile writes the topology file into the private directory. It replaces the file
 // atomically, so programs never read an incomplete one.
-func (c *Monitor) writeTopologyFile(t gpu.Topology) (file string, err error) {
+func (c *GPUMonitor) writeTopologyFile(t gpu.Topology) (file string, err error) {
 	dir, err := c.cfg.PrivateDir()
 	if err != nil {
 		return "", err
@@ -97,7 +95,7 @@ func (c *Monitor) writeTopologyFile(t gpu.Topology) (file string, err error) {
 }
 
 // Topology returns the topology of this node. It has no GPUs until the topology is known.
-func (c *Monitor) Topology() gpu.Topology {
+func (c *GPUMonitor) Topology() gpu.Topology {
 	if known := c.topologyState.Load(); known != nil {
 		return known.topology
 	}
@@ -107,7 +105,7 @@ func (c *Monitor) Topology() gpu.Topology {
 // TopologyEnv returns the environment variables that describe the topology to child processes.
 // Until it is known they are empty, not missing, so that variables of another daemon around this
 // one are not inherited: they may describe other GPUs.
-func (c *Monitor) TopologyEnv() map[string]string {
+func (c *GPUMonitor) TopologyEnv() map[string]string {
 	known := c.topologyState.Load()
 	if known == nil {
 		known = new(knownTopology)
@@ -119,7 +117,7 @@ func (c *Monitor) TopologyEnv() map[string]string {
 
 // NVLinkDomain returns the UUID of the NVLink fabric that this node's GPUs share with other nodes.
 // It is empty if none is known.
-func (c *Monitor) NVLinkDomain() string {
+func (c *GPUMonitor) NVLinkDomain() string {
 	if known := c.topologyState.Load(); known != nil && known.topology.Domain != nil {
 		return known.topology.Domain.Cluster
 	}

@@ -1,6 +1,4 @@
-// Package telemetry exports the state of a daemon outside the run directory, as metrics for
-// Prometheus.
-package telemetry
+package lifecycle
 
 import (
 	"context"
@@ -21,12 +19,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// writeInterval is the maximum interval at which the file is written. Most collectors read it about
-// as often.
-const writeInterval = 15 * time.Second
+// metricsInterval is the maximum interval at which the file is written. Most collectors read it
+// about as often.
+const metricsInterval = 15 * time.Second
 
-// DaemonInfo describes the daemon.
-type DaemonInfo struct {
+// TelemetrySource has the daemon's state that its telemetry exports.
+type TelemetrySource struct {
 	ID      launcher.Identity
 	Role    roles.DaemonRole
 	Program string // the program's version
@@ -35,12 +33,12 @@ type DaemonInfo struct {
 	Log     *zap.Logger
 }
 
-// Telemetry writes the metrics of a daemon to a file as long as the daemon runs. Its methods are safe
-// for concurrent use.
+// Telemetry exports the state of a daemon outside the run directory: it writes metrics for
+// Prometheus to a file as long as the daemon runs. Its methods are safe for concurrent use.
 type Telemetry struct {
-	daemon DaemonInfo
+	daemon TelemetrySource
 	isUp   atomic.Bool
-	job    atomic.Pointer[jobState] // nil except on the head
+	job    atomic.Pointer[jobTelemetry] // nil except on the head
 
 	path           string        // of the file; empty if there is none
 	writeRequested chan struct{} // buffered by one: write now
@@ -48,8 +46,8 @@ type Telemetry struct {
 	ended          chan struct{} // closed when the file has been removed
 }
 
-// jobState has the sources of the state of the job.
-type jobState struct {
+// jobTelemetry has the sources of the state of the job.
+type jobTelemetry struct {
 	nodes *signal.Watch           // of the nodes directory
 	steps func() *record.Progress // returns nil if it is unknown
 }
@@ -57,7 +55,7 @@ type jobState struct {
 // StartTelemetry starts the export to a file in metricsDir, which is empty for none. It must be called
 // before the daemon's other parts run. own is called with a file that must be removed even if the
 // daemon is killed.
-func StartTelemetry(metricsDir string, self DaemonInfo, own func(files.OwnedPath)) *Telemetry {
+func StartTelemetry(metricsDir string, self TelemetrySource, own func(files.OwnedPath)) *Telemetry {
 	s := &Telemetry{daemon: self, writeRequested: make(chan struct{}, 1), stopped: make(chan struct{}),
 		ended: make(chan struct{})}
 	if metricsDir == "" {
@@ -93,7 +91,7 @@ func (s *Telemetry) requestWrite() {
 // has succeeded.
 func (s *Telemetry) writeLoop() {
 	defer close(s.ended)
-	tick := time.NewTicker(writeInterval)
+	tick := time.NewTicker(metricsInterval)
 	defer tick.Stop()
 	for lastFailed := false; ; {
 		// Other users may read the file, because a node-exporter usually runs as another user.
@@ -123,7 +121,7 @@ func (s *Telemetry) ReportUp(up bool) {
 // WatchNodes exports the number of nodes in each state, from a watch of the nodes directory, and the
 // progress of the job, which a function returns. It is nil if it is unknown.
 func (s *Telemetry) WatchNodes(nodes *signal.Watch, steps func() *record.Progress) {
-	s.job.Store(&jobState{nodes, steps})
+	s.job.Store(&jobTelemetry{nodes, steps})
 }
 
 // collectMetrics returns the present metrics in the text format.

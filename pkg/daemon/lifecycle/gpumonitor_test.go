@@ -1,4 +1,4 @@
-package gpumonitor
+package lifecycle
 
 import (
 	"context"
@@ -10,17 +10,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testFabric = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
 
@@ -33,8 +29,8 @@ func testTopology() gpu.Topology {
 	}}
 }
 
-// newMonitor returns the GPU monitor of the head, and its private directory.
-func newMonitor(t *testing.T) (*Monitor, string) {
+// newTestGPUMonitor returns the GPU monitor of the head, and its private directory.
+func newTestGPUMonitor(t *testing.T) (*GPUMonitor, string) {
 	t.Helper()
 	private := t.TempDir()
 	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
@@ -43,10 +39,10 @@ func newMonitor(t *testing.T) (*Monitor, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	life := lifecycle.NewLifetime(t.Context())
+	life := NewLifetime(t.Context())
 	t.Cleanup(life.Close)
-	return New(Config{
-		Publisher: &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
+	return NewGPUMonitor(GPUMonitorConfig{
+		Publisher: &Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
 			Meter: place.Meter, Dir: dir, PeerTimeout: time.Minute},
 		Size: 2, PrivateDir: func() (string, error) { return private, nil },
 		Header: func() record.Header { return record.Header{} },
@@ -54,7 +50,7 @@ func newMonitor(t *testing.T) (*Monitor, string) {
 }
 
 // nonempty returns the variables that are not empty.
-func nonempty(c *Monitor) map[string]string {
+func nonempty(c *GPUMonitor) map[string]string {
 	env := map[string]string{}
 	for name, value := range c.TopologyEnv() {
 		if value != "" {
@@ -66,7 +62,7 @@ func nonempty(c *Monitor) map[string]string {
 
 // TestTopology verifies what programs learn of the topology, which may be learned again.
 func TestTopology(t *testing.T) {
-	c, private := newMonitor(t)
+	c, private := newTestGPUMonitor(t)
 	file := filepath.Join(private, "topology.json")
 	check := func(what, domain string, want map[string]string) {
 		t.Helper()
@@ -107,13 +103,13 @@ func TestTopology(t *testing.T) {
 // TestEventsThatLeaveAGPUUnfit verifies that the first such event has a name of its own and is
 // reported, however many other events came before it.
 func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
-	c, _ := newMonitor(t)
+	c, _ := newTestGPUMonitor(t)
 	own := 0
 	c.OnEvent = func(record.Event) { own++ }
-	for range maxNodeEvents + 3 {
+	for range maxNodeGPUEvents + 3 {
 		c.handleEvent(gpu.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 31}))
 	}
-	if own != maxNodeEvents {
+	if own != maxNodeGPUEvents {
 		t.Errorf("%d events are reported", own)
 	}
 	for _, xid := range []int{64, 64, 79} {
@@ -122,7 +118,8 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	c.cfg.Reports.AwaitTried(time.Minute)
 	unfit := signal.EventName(0, 2, signal.UnfitEventNumber)
 	var rec record.Event
-	if err := c.cfg.Dir.ReadRecord(t.Context(), signal.NodesDir, unfit, &rec); err != nil || own != maxNodeEvents+1 {
+	err := c.cfg.Dir.ReadRecord(t.Context(), signal.NodesDir, unfit, &rec)
+	if err != nil || own != maxNodeGPUEvents+1 {
 		t.Errorf("%d events are reported, and that of the unfit GPU is %+v, %v", own, rec, err)
 	}
 	if cause := context.Cause(c.cfg.RunCtx); cause == nil || !strings.Contains(cause.Error(), "Xid 79") {
@@ -130,11 +127,11 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	}
 }
 
-// TestEventsOf verifies that the number of events stays within the limit for the shared file system
-// if the NVIDIA driver reports errors on all GPUs at once.
-func TestEventsOf(t *testing.T) {
+// TestGPUEventsOf verifies that the number of events stays within the limit for the shared file
+// system if the NVIDIA driver reports errors on all GPUs at once.
+func TestGPUEventsOf(t *testing.T) {
 	for size, want := range map[int]int{1: 16, 64: 16, 65: 15, 256: 4, 512: 2, 4096: 2} {
-		if got := nodeEventLimit(size); got != want {
+		if got := nodeGPUEventLimit(size); got != want {
 			t.Errorf("of %d nodes each tells of %d, want %d", size, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package telemetry
+package lifecycle
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -20,9 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestText(t *testing.T) {
+func TestMetricsText(t *testing.T) {
 	text := &metricsText{common: formatLabels("run", "17.0")}
 	text.startFamily("bringupd_info", "gauge", "Always 1.")
 	text.addSample(1, "version", "a\"b\\c\nd\xff", "role", "head")
@@ -66,12 +63,12 @@ func TestProgressMetrics(t *testing.T) {
 	}
 }
 
-// TestFile verifies that an unwritable directory is logged once and used as soon as it is writable,
-// that other users can read the file, and that Close removes it, or gives it up in time.
-func TestFile(t *testing.T) {
+// TestMetricsFile verifies that an unwritable directory is logged once and used as soon as it is
+// writable, that other users can read the file, and that Close removes it, or gives it up in time.
+func TestMetricsFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	core, logs := observer.New(zap.WarnLevel)
-	info := DaemonInfo{ID: launcher.Identity{Job: "17", Step: "0", Size: 4}, Role: roles.RoleHead,
+	info := TelemetrySource{ID: launcher.Identity{Job: "17", Step: "0", Size: 4}, Role: roles.RoleHead,
 		Events: eventlog.New(), Meter: new(signal.CallMeter), Log: zap.New(core)}
 	var owned string
 	s := StartTelemetry(dir, info, func(p files.OwnedPath) { owned = p.Path })
