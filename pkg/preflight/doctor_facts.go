@@ -27,6 +27,7 @@ type DoctorFacts struct {
 	Report    *check.Report     `json:"report,omitempty"`   // report of the node's own checks
 }
 
+// addressFacts are the addresses of one node.
 type addressFacts struct {
 	// address for connections from peers
 	Address        string   `json:"address,omitempty"`

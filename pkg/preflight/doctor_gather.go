@@ -53,6 +53,7 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 	return f
 }
 
+// errorText returns the text of an error, or an empty string for nil.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -60,6 +61,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+// collectTimeout limits each collection of facts.
 const collectTimeout = 10 * time.Second
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
@@ -107,9 +109,9 @@ const doctorSecretName = "doctor"
 
 // serveConnections accepts the nodes that connect, until ctx ends. Connections without the key are
 // dropped, as on the port of a peer link.
-func (d *examiner) serveConnections(ctx context.Context, head *peerlink.Head, key []byte) {
+func (d *examiner) serveConnections(ctx context.Context, listener net.Listener, key []byte) {
 	cfg := peerlink.Config{Key: key, Nodes: d.Identity.Size, HeartbeatInterval: time.Minute}
-	head.Prepare(cfg, nil)
+	head := peerlink.NewHead(cfg, listener, nil)
 	head.HandleStreams(peerlink.DoctorStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
 		_ = conn.Close()
 	})
@@ -160,6 +162,7 @@ func causeText(err error) string {
 	return err.Error()
 }
 
+// localAddresses returns the sorted addresses of this node's interfaces.
 func localAddresses() (found []string) {
 	all, _ := net.InterfaceAddrs()
 	for _, addr := range all {
@@ -195,6 +198,7 @@ func (d *examiner) servicePorts(address string) ([]ServicePort, string) {
 	return ports, ""
 }
 
+// plannedPorts returns the ports of all services that the framework would start on this node.
 func (d *examiner) plannedPorts(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{

@@ -37,6 +37,7 @@ var launchRows = []reportRow{
 	{"host.share", checkShareSpace},
 }
 
+// checkLaunch checks the number and placement of the daemons that the launcher has started.
 func checkLaunch(p *checkContext) {
 	// The hints of launch errors contain the command of a job. Replace it with that of the doctor.
 	own := strings.NewReplacer("bringupd …", "bringupd doctor …")

@@ -90,6 +90,7 @@ func (f DoctorFacts) reachedHead(byName bool) (at string, failures []string) {
 	return at, failures
 }
 
+// checkHeadAddress checks whether the node can connect to the head at one of its addresses.
 func checkHeadAddress(p *checkContext) {
 	if !p.hasPeers() || len(p.nodeFacts.Attempts) == 0 && p.nodeFacts.HeadName == nil {
 		return
@@ -104,6 +105,7 @@ func checkHeadAddress(p *checkContext) {
 			"if the address is on the wrong network, select the right one with --interface")
 }
 
+// checkHeadName checks whether the node can connect to the head by its host name.
 func checkHeadName(p *checkContext) {
 	head := p.nodeFacts.HeadName
 	if !p.hasPeers() || head == nil {
@@ -128,6 +130,7 @@ func checkHeadName(p *checkContext) {
 	}
 }
 
+// checkFixedPorts checks whether the ports of the services are free.
 func checkFixedPorts(p *checkContext) {
 	var taken, free []string
 	for _, port := range p.nodeFacts.Ports {
@@ -154,6 +157,7 @@ func checkFixedPorts(p *checkContext) {
 	}
 }
 
+// checkFrameworkProgram checks the framework's program on the node.
 func checkFrameworkProgram(p *checkContext) {
 	switch t := p.nodeFacts.Framework; {
 	case t == nil: // the framework has no program

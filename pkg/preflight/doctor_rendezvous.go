@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -10,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -23,22 +23,27 @@ type rendezvous struct {
 	job           record.Job
 	createdLogDir bool // the log directory did not exist before
 	nodes         *signal.Watch
-	head          *peerlink.Head // nil if there are no other nodes
+	listener      net.Listener // nil if there are no other nodes
 	stop          context.CancelCauseFunc
 	background    sync.WaitGroup
 	joined        []int // indices of the nodes that have joined
 }
 
-// openRendezvous creates the run directory, publishes the head's addresses there, and serves
-// connections to them.
+// openRendezvous creates the run directory, publishes the head's addresses there, and starts the
+// head's listener.
 func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error) {
 	m = &rendezvous{examiner: d, createdLogDir: d.Identity.Size == 1 && !directoryExists(d.LogDir)}
 	address, _ := d.Address() // its error is among the facts
 	m.job = record.Job{Addresses: []string{address}, ProgramVersion: d.Program, PID: os.Getpid()}
 	if d.Identity.Size > 1 {
-		m.head, m.job.LinkAddresses, err = peerlink.OpenHead(d.Network, address, d.Identity.Host)
-		if err != nil {
+		if m.listener, err = d.Network.Listen(); err != nil {
 			return nil, err
+		}
+		_, port, _ := net.SplitHostPort(m.listener.Addr().String())
+		for _, host := range []string{address, d.Identity.Host} {
+			if host != "" {
+				m.job.LinkAddresses = append(m.job.LinkAddresses, net.JoinHostPort(host, port))
+			}
 		}
 	}
 	// Signals do not cancel it, because the result is published after a signal, too.
@@ -60,11 +65,13 @@ func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error
 	return m, nil
 }
 
-// close closes the head's port, and stops the watch of the run directory.
+// close stops the listener and the watch of the run directory.
 func (m *rendezvous) close() {
 	m.stop(nil)
+	if m.listener != nil {
+		_ = m.listener.Close()
+	}
 	m.background.Wait()
-	m.head.Close()
 }
 
 // localJoinTimeout limits the wait for other nodes if the log directory is on a local file system.

@@ -123,6 +123,7 @@ func (c *launchState) exitCodeFor(verdict check.Verdict) int {
 	}
 }
 
+// subjectText returns the description of the nodes that were examined.
 func (c *launchState) subjectText() string {
 	switch {
 	case c.hasPeers():
@@ -156,6 +157,7 @@ func (l ExaminedLaunch) onSeparateHosts() bool {
 	return l.hasPeers() && l.Identity.Launcher != launcher.LauncherLocal
 }
 
+// hostOf returns the host name of a node, or an empty string if it is unknown.
 func (c *launchState) hostOf(node int) string {
 	at := slices.IndexFunc(c.Facts, func(f DoctorFacts) bool { return f.NodeIndex == node })
 	switch {
@@ -168,10 +170,12 @@ func (c *launchState) hostOf(node int) string {
 	}
 }
 
+// hostName returns the host name of a node, or "node N" if it is unknown.
 func (c *launchState) hostName(node int) string {
 	return cmp.Or(c.hostOf(node), launcher.NodeLabel(node, ""))
 }
 
+// formatHosts formats a list of nodes for people.
 func (c *launchState) formatHosts(nodes []int) string {
 	return c.Identity.FormatNodes(nodes, c.hostOf)
 }
@@ -201,6 +205,7 @@ func (c *launchState) groupNodesBy(of func(DoctorFacts) string) []check.ValueGro
 	return check.GroupByValue(nodes)
 }
 
+// maxListedTexts is the maximum number of different texts in one finding.
 const maxListedTexts = 3
 
 // mergeFindings combines the findings of several nodes: it returns one finding for each check and
@@ -266,6 +271,7 @@ func (c *launchState) mergeHints(groups [][]check.Finding) string {
 	return strings.Join(parts, "; ")
 }
 
+// findingText returns the text of a node's finding, with its device if it has one.
 func findingText(f check.Finding) string {
 	if f.Device == nil {
 		return f.Observed

@@ -58,6 +58,7 @@ type DoctorConfig struct {
 	Resolver Resolver         // nil: the system's resolver
 }
 
+// examiner performs one node's part of an examination.
 type examiner struct {
 	DoctorConfig
 	began time.Time
@@ -70,6 +71,7 @@ const (
 	factState = "facts" // in Nodes: a factsRecord
 )
 
+// factsRecord is the record in which a node publishes its facts.
 type factsRecord struct {
 	record.Header
 	Facts DoctorFacts `json:"facts"`
@@ -106,6 +108,7 @@ func RunDoctor(
 	return d.runWorker(ctx)
 }
 
+// runLocation returns the location of the examination's run directory.
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
@@ -114,6 +117,7 @@ func (d *examiner) runLocation() signal.Location {
 	}
 }
 
+// factsTimeout returns the maximum time for gathering the facts.
 func (d *examiner) factsTimeout() time.Duration {
 	return d.Checks.MaxDuration() + versionTimeout + 2*collectTimeout
 }
@@ -225,6 +229,7 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	return d.awaitEnd(ctx, dir)
 }
 
+// headNotFoundError returns the error of a node that has not found the head's run directory.
 func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()

@@ -402,8 +402,7 @@ func TestCallOfAStranger(t *testing.T) {
 			}
 		}, "another service responds there"},
 		{"another run's head", func(ctx context.Context, listener net.Listener) {
-			head := peerlink.NewHead(peerlink.Config{}, listener, nil)
-			d.serveConnections(ctx, head, bytes.Repeat([]byte{2}, peerlink.KeySize))
+			d.serveConnections(ctx, listener, bytes.Repeat([]byte{2}, peerlink.KeySize))
 		}, "another service responds there"},
 		{"a silent one", func(ctx context.Context, listener net.Listener) {
 			if conn, err := listener.Accept(); err == nil {

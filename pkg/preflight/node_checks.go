@@ -98,7 +98,7 @@ func (c *NodeChecks) runActiveChecks(ctx context.Context, fit bool) []check.Find
 		defer cancel()
 		_ = super.Close(ending) // its commands have ended or have been reported
 	}()
-	active := check.ActiveChecks{Starter: super, Config: c.NodeConfig.Config, Env: c.Environ}
+	active := check.ActiveChecks{Starter: super, Config: c.Config, Env: c.Environ}
 	return active.Run(ctx, fit)
 }
 

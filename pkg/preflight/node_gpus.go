@@ -111,6 +111,7 @@ func (g *GPUs) cudaQuery(ctx context.Context) func() gpu.CUDAFacts {
 	})
 }
 
+// lastFacts returns the facts of the last query.
 func (g *GPUs) lastFacts() gpu.Facts {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -114,10 +114,12 @@ func describeLeft(e roles.Effect) string {
 	return fmt.Sprintf("%s has %d of %d instances left, and needs %d", e.Role.Name, e.Left(), all, need.Of(all))
 }
 
+// codeOf returns the exit code of a kind of failure as text.
 func codeOf(kind health.Kind) string {
 	return "the code " + strconv.Itoa(health.OutcomeOfKind(kind).Code)
 }
 
+// describeRun describes whether the run ends.
 func describeRun(ends bool, code string) string {
 	if ends {
 		return "The run ends with " + code + ".\n"

@@ -43,6 +43,7 @@ func (p *RolePreview) formatTable() string {
 	return b.String()
 }
 
+// describeGPUs returns the GPUs of processes on one node.
 func describeGPUs(processes []roles.Process) string {
 	var gpus []int
 	for _, process := range processes {
@@ -80,6 +81,7 @@ func describePorts(def *roles.Definition) string {
 	return strings.Join(parts, ", ")
 }
 
+// describeLevels returns levels of roles in their order.
 func describeLevels(levels [][]string) string {
 	var parts []string
 	for _, names := range levels {
@@ -121,4 +123,5 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	}
 }
 
+// listHosts returns the first of some hosts, and the number of the others.
 func listHosts(hosts []string) string { return textutil.JoinLimited(hosts, 8, " ") }
