@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,12 +53,11 @@ type reporters struct {
 
 // nodeMonitors are the parts that detect failures of this node.
 type nodeMonitors struct {
-	checker            *lifecycle.Checker
-	gpuMonitor         *lifecycle.GPUMonitor
-	ncclPort           *ncclras.Reservation // nil if there is none
-	steps              *stepwatch.Monitor
-	exits              lifecycle.RecentExits
-	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
+	checker    *lifecycle.Checker
+	gpuMonitor *lifecycle.GPUMonitor
+	ncclPort   *ncclras.Reservation // nil if there is none
+	steps      *stepwatch.Monitor
+	exits      lifecycle.RecentExits
 }
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.

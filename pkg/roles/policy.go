@@ -53,7 +53,9 @@ func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (act
 
 // MayAwaitOthers reports whether an instance that is not ready or done may be waiting for the
 // endpoints of other roles: it has a probe, or is a oneshot.
-func (d *Definition) MayAwaitOthers() bool { return d.BuiltIn == "" && (d.Ready.Probe != "" || d.Oneshot) }
+func (d *Definition) MayAwaitOthers() bool {
+	return d.BuiltIn == "" && (d.Ready.Probe != "" || d.Oneshot)
+}
 
 // ListsListeners reports whether an endpoint of the role is listed only when a process of the instance
 // listens there, because no probe has proven that. It does not concern whether the instance is ready.
