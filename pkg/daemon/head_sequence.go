@@ -409,7 +409,8 @@ const answerTimeout = 200 * time.Millisecond
 func (h *head) awaitExitReports(ctx context.Context) {
 	asked := time.Now()
 	h.progress.endedAt = asked
-	hasOthers := slices.ContainsFunc(h.node.defs, func(d roles.Definition) bool { return !d.Primary || d.BuiltIn == "" })
+	hasOthers := slices.ContainsFunc(h.node.defs,
+		func(d roles.Definition) bool { return !d.Primary || d.BuiltIn == "" })
 	if h.peerLinks != nil && hasOthers {
 		h.peerLinks.RequestHeartbeats() // they come after the reports
 		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout &&

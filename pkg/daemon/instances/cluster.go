@@ -141,14 +141,14 @@ func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error
 	}
 	return health.NewFailure(health.DeadlinePassed,
 		"%s waited %s for the service of the head, %s, which neither came up nor failed",
-		s.cfg.Name, s.role.Ready.Timeout, s.known().Plan.Nodes[s.instance.Processes[0].Place].Host)
+		s.cfg.Name, s.role.Ready.Timeout, s.known().Nodes[s.instance.Processes[0].Place].Host)
 }
 
 // awaitMembers waits until the framework lists all nodes of the cluster.
 func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	var members []framework.Member
 	for _, p := range s.instance.Processes {
-		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.known().Plan.Nodes[p.Place].Host})
+		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.known().Nodes[p.Place].Host})
 	}
 	return c.AwaitMembers(ctx, members, s.role.Ready.Timeout)
 }

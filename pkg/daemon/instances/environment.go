@@ -104,7 +104,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
 	maps.Copy(variables, e.plan.Load().listVariables())
-	maps.Copy(variables, e.plan.Load().Plan.OwnVariables(s.role.Name, s.instance.Index,
+	maps.Copy(variables, e.plan.Load().OwnVariables(s.role.Name, s.instance.Index,
 		slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)

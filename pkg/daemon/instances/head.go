@@ -75,7 +75,8 @@ func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record, number: cfg.Record.Number,
-		publishing: make(ctxutil.Turn, 1), live: liveList{plan: cfg.Record.Number}, lost: make(map[int]bool), offers: make(map[int]bool),
+		publishing: make(ctxutil.Turn, 1), live: liveList{plan: cfg.Record.Number},
+		lost: make(map[int]bool), offers: make(map[int]bool),
 	}
 	members := planning.MembersOf(cfg.Record.Offers)
 	for _, node := range slices.Concat(members, planning.MembersOf(cfg.Spares)) {

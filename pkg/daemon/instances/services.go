@@ -37,7 +37,7 @@ type ServiceHost interface {
 func (s *supervisor) startService(ctx context.Context, p roles.Process,
 	since int) (started []startedProcess, failure *health.Failure) {
 	kind, host := s.role.BuiltIn, s.cfg.Services
-	slot := service.Slot{Place: p.Place, Size: len(s.known().Plan.Nodes)}
+	slot := service.Slot{Place: p.Place, Size: len(s.known().Nodes)}
 	if kind == roles.BuiltInWorker {
 		host.PrestartService(ctx, slot)
 		if err := host.AwaitHeadService(ctx); err != nil {

@@ -69,7 +69,8 @@ func (s *supervisor) mark(generation int, state record.InstanceState, change int
 }
 
 func (n *Node) newSupervisor(by *knownPlan, role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n, names: make(map[int][]string), defined: role.Definition, first: by.firstGeneration(role, instance)}
+	s := &supervisor{Node: n, names: make(map[int][]string), defined: role.Definition,
+		first: by.firstGeneration(role, instance)}
 	s.ended = make(chan struct{})
 	s.stop, s.end = context.WithCancel(n.cfg.WorkCtx)
 	s.settled, s.settle = context.WithCancel(n.cfg.WorkCtx)

@@ -147,7 +147,8 @@ func TestPlanLaunch(t *testing.T) {
 		}
 		for i, role := range plan.Roles {
 			if len(role.Instances) != tc.instances[i] {
-				t.Errorf("%s: role %s has %d instances, not %d", tc.name, role.Name, len(role.Instances), tc.instances[i])
+				t.Errorf("%s: role %s has %d instances, not %d", tc.name, role.Name, len(role.Instances),
+					tc.instances[i])
 			}
 		}
 	}

@@ -269,5 +269,6 @@ func headWrites(name, bearing string) bool {
 	case signal.NameJob, signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd, signal.NameHeadFinished:
 		return true
 	}
-	return strings.HasPrefix(name, bearing+string(record.StateHeartbeat)+".") || strings.HasPrefix(name, string(signal.SeriesPlan)+".")
+	return strings.HasPrefix(name, bearing+string(record.StateHeartbeat)+".") ||
+		strings.HasPrefix(name, string(signal.SeriesPlan)+".")
 }
