@@ -21,7 +21,7 @@ import (
 type teamPlace struct {
 	slot        atomic.Pointer[service.Slot] // nil if this node has no place
 	isExcluded  atomic.Bool                  // the job continues without this node, which had a place or has failed
-	sawOpenGate atomic.Bool                  // it has seen the open gate, and the head assigns the places
+	sawOpenGate atomic.Bool                  // it has seen the open gate
 }
 
 // isStandby reports whether this node has no part in a running job.

@@ -102,13 +102,19 @@ type Node struct {
 	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
 
 	supervisors sync.WaitGroup
+	starting    sync.Mutex // held while supervisors are started by a plan
 	mu          sync.Mutex
-	own         []*supervisor   // those of this daemon, once they run; guarded by mu
-	hasStarted  bool            // supervisors of this node have been started; guarded by mu
-	drained     context.Context // done when the orderly end is known
-	drain       context.CancelFunc
-	stopAll     context.Context // done when everything must stop
-	cancelAll   context.CancelFunc
+	own         []*supervisor // those of this daemon, once they run; guarded by mu
+	hasStarted  bool          // supervisors of this node have been started; guarded by mu
+	nodeEnd
+}
+
+// nodeEnd has the contexts that end the instances of a node.
+type nodeEnd struct {
+	drained   context.Context // done when the orderly end is known
+	drain     context.CancelFunc
+	stopAll   context.Context // done when everything must stop
+	cancelAll context.CancelFunc
 }
 
 // NewNode returns the part of a node. Nothing runs yet.
@@ -154,6 +160,8 @@ func (n *Node) Start() {
 // startOwn starts the supervisors of this node when it has a place: once, but those of built-in roles
 // again when the team has changed before the gate.
 func (n *Node) startOwn() {
+	n.starting.Lock()
+	defer n.starting.Unlock()
 	known := n.known()
 	if known.place < 0 {
 		return

@@ -99,7 +99,7 @@ func (h *Head) serviceMarks(l signal.Listing) (marks []record.InstanceMark) {
 			continue
 		}
 		since := state.evidence.Generation
-		if kind == roles.BuiltInWorker && up[since] == nil {
+		if _, isListed := up[since]; kind == roles.BuiltInWorker && !isListed {
 			up[since] = l.NodesIn(signal.ServiceUpState(since))
 		}
 		mark := record.InstanceMark{Node: node, Instance: state.instance.Number, Generation: since}
