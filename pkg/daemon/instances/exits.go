@@ -70,22 +70,20 @@ const recordReadTimeout = 10 * time.Second
 func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.InstanceExit, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	rec, name := new(record.InstanceExit), signal.InstanceName(mark, h.cfg.Size)
-	state := h.instances[mark.Instance]
-	var err error
-	if state.role.BuiltIn.IsService() {
-		err = h.cfg.Dir.ReadRecord(ctx, signal.NodesDir,
-			signal.NodeName(mark.Node, h.cfg.Size, record.StateSandboxFailed), &rec.Failure)
-	} else {
-		err = h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, name, rec)
+	rec, state := new(record.InstanceExit), h.instances[mark.Instance]
+	name, content, kind := signal.InstanceName(mark, h.cfg.Size), record.Record(rec), health.ServiceDied
+	if state.role.BuiltIn == roles.BuiltInSandbox {
+		name = signal.NodeName(mark.Node, h.cfg.Size, record.StateSandboxFailed)
+		content, kind = &rec.Failure, health.SandboxDied
 	}
+	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, name, content)
 	switch {
 	case err == nil:
 		return rec, nil
 	case ctx.Err() != nil || signal.IsStalled(err):
 		return nil, err
 	}
-	rec.Failure = health.NewFailure(health.ServiceDied,
+	rec.Failure = health.NewFailure(kind,
 		"%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
 	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
 	return rec, nil

@@ -260,15 +260,20 @@ func (h *Head) OpenGate(ctx context.Context) {
 // AwaitGate waits until all roles that are not primary have what they require. It returns the cause
 // if ctx ends first.
 func (h *Head) AwaitGate(ctx context.Context) error {
-	ready := h.await(ctx, func() bool {
+	return h.awaitSatisfied(ctx, func(role *roles.RolePlan) bool { return !role.Primary })
+}
+
+// awaitSatisfied waits until all roles that match have what they require.
+func (h *Head) awaitSatisfied(ctx context.Context, match func(*roles.RolePlan) bool) error {
+	areReady := h.await(ctx, func() bool {
 		for i := range h.cfg.Plan.Roles {
-			if role := &h.cfg.Plan.Roles[i]; !role.Primary && !h.isSatisfied(role) {
+			if role := &h.cfg.Plan.Roles[i]; match(role) && !h.isSatisfied(role) {
 				return false
 			}
 		}
 		return true
 	})
-	if !ready {
+	if !areReady {
 		return context.Cause(ctx)
 	}
 	return nil

@@ -146,16 +146,5 @@ func (h *Head) Lacking(kind roles.BuiltIn) (nodes []int, isSatisfied bool) {
 // AwaitKind waits until the roles of a kind have what the gate requires. It returns the cause if ctx ends
 // first.
 func (h *Head) AwaitKind(ctx context.Context, kind roles.BuiltIn) error {
-	isReady := h.await(ctx, func() bool {
-		for i := range h.cfg.Plan.Roles {
-			if role := &h.cfg.Plan.Roles[i]; role.BuiltIn == kind && !h.isSatisfied(role) {
-				return false
-			}
-		}
-		return true
-	})
-	if !isReady {
-		return context.Cause(ctx)
-	}
-	return nil
+	return h.awaitSatisfied(ctx, func(role *roles.RolePlan) bool { return role.BuiltIn == kind })
 }
