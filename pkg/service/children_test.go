@@ -197,7 +197,7 @@ func TestServiceWithoutProgram(t *testing.T) {
 	for program, code := range map[string]int{"ray": 127, plain: 126} {
 		c := children(t)
 		service := &framework.Service{Name: "ray head", Argv: []string{program, "start"}, Env: []string{"PATH=" + dir}}
-		err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+		err := c.startService(t.Context(), service, time.Minute, func(*health.Failure) {})
 		f := health.AsFailure(err)
 		if f.Code != code || f.Child != "" || !strings.Contains(f.Message, program) {
 			t.Errorf("without %s the failure is %+v, want code %d", program, f.Failure, code)
@@ -365,7 +365,7 @@ func TestVital(t *testing.T) {
 			ExplainExit: func() []string { return []string{"it slept too long"} }},
 	}
 	onDeath := func(f *health.Failure) { dead <- f }
-	if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, onDeath); err != nil {
+	if err := c.startService(t.Context(), service, ceiling, onDeath); err != nil {
 		t.Fatal(err)
 	}
 	pid, err := vital()
@@ -451,7 +451,7 @@ func TestStoppedByDriver(t *testing.T) {
 			}
 			service.ExitDetection.IsStopCommand = func(argv []string) bool { return slices.Contains(argv, "stop-it") }
 			onDeath := func(f *health.Failure) { dead <- f }
-			if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, onDeath); err != nil {
+			if err := c.startService(t.Context(), service, ceiling, onDeath); err != nil {
 				t.Fatal(err)
 			}
 			script := "sh -c 'kill -9 $(cat " + pid + "); sleep 3' stop-it; " + tc.ending
@@ -545,7 +545,7 @@ func TestTakenPorts(t *testing.T) {
 				}, nil
 			}
 			program := Program{Kind: health.ServiceDied, Within: ceiling, Describe: describe}
-			err = c.Serve(t.Context(), program, func(*health.Failure) {})
+			err = c.serve(t.Context(), program, func(*health.Failure) {})
 			endAll(c)
 			if got := starts(); got != tc.starts {
 				t.Errorf("started %d times, want %d", got, tc.starts)

@@ -56,31 +56,6 @@ type Running struct {
 	vitalEnded chan string // receives the name of a vital process that has ended
 }
 
-// StartService starts a service and waits until it is ready, within a time limit. From then on it
-// calls onDeath when the service ends. A start that fails for a transient reason is repeated. The
-// error is a *health.Failure of the given kind, or the cause of ctx.
-func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind,
-	within time.Duration, onDeath func(*health.Failure)) error {
-	return c.Serve(ctx, Program{Describe: func() (*framework.Service, error) { return service, nil },
-		Kind: kind, Within: within}, onDeath)
-}
-
-// Serve starts a program as [Children.StartProgram] does. From then on it calls onDeath when the
-// program fails.
-func (c *Children) Serve(ctx context.Context, p Program, onDeath func(*health.Failure)) error {
-	running, err := c.StartProgram(ctx, p)
-	if err != nil || running == nil {
-		return err
-	}
-	c.contexts.Background(func(context.Context) {
-		if f := running.AwaitFailure(c.contexts.Run); f != nil {
-			f.SeenAt = time.Now() // until now a signal to this daemon could have been the cause
-			onDeath(f)
-		}
-	})
-	return nil
-}
-
 // StartProgram starts a program and waits until it is ready. A start that fails for a transient
 // reason is repeated. The error is a *health.Failure of the program's kind, or the cause of ctx. The
 // result is nil if no process was started; after an error, the caller must stop it.

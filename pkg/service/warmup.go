@@ -26,8 +26,8 @@ type prestartedProcess struct {
 const prestartTimeout = 5 * time.Second
 
 // Prestart starts a service's process in advance, if the service supports that.
-// [Children.StartService] then continues with it. Errors are ignored here, because
-// [Children.StartService] tries again and reports them.
+// [Children.StartProgram] then continues with it. Errors are ignored here, because
+// [Children.StartProgram] tries again and reports them.
 func (c *Children) Prestart(ctx context.Context, service *framework.Service) {
 	if service == nil {
 		return

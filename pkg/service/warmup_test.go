@@ -47,7 +47,7 @@ func TestWarm(t *testing.T) {
 				<-w.child.Ended()
 			}
 			onDeath := func(*health.Failure) {}
-			if err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, onDeath); err != nil {
+			if err := c.startService(t.Context(), service, time.Minute, onDeath); err != nil {
 				t.Fatal(err)
 			}
 			untilThere(t, filepath.Join(at, tc.want))
