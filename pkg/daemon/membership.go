@@ -142,9 +142,6 @@ func (h *head) awaitTeam(ctx context.Context) ([]membership.Member, <-chan struc
 // teamHosts returns the hosts of the team, in the order of the places.
 func (h *head) teamHosts() []string {
 	hosts := h.nodeHosts()
-	if !h.membership.HasSpares() {
-		return hosts
-	}
 	var team []string
 	for _, nodeIndex := range h.membership.MemberNodes() {
 		team = append(team, hosts[nodeIndex])

@@ -365,7 +365,7 @@ func (h *head) beginRoles(ctx context.Context, choice *planning.NodeChoice) erro
 
 // followRoles starts the roles by the plan that holds, for which all decides.
 func (h *head) followRoles(ctx context.Context, choice *planning.NodeChoice, all *instances.Head) error {
-	if idle := choice.IdleNodes(); len(idle) > 0 {
+	if idle := choice.IdleNodes(); len(idle) > 0 && roles.HasNamed(h.node.defs) {
 		h.node.Log.Warn("no role uses " + h.node.nodeNames(idle))
 	}
 	if rec := instances.PlaceFlagRanks(choice.Plan, h.node.cfg.World.MaxPerNode); rec != nil {

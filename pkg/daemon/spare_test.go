@@ -193,6 +193,21 @@ func TestNodesDropped(t *testing.T) {
 	}
 }
 
+// TestDriverOnTeam verifies that a driver without services runs on the team, and that no node of the team
+// is said to be unused: the driver itself may use them.
+func TestDriverOnTeam(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, tellsTeam)
+		j.start().expect(0, 0, 0)
+		if got := j.contents(j.out); got != "0 of 2: n0,n1\n" {
+			t.Errorf("the driver says %q", got)
+		}
+		if said := j.said(); strings.Contains(said, "no role uses") {
+			t.Errorf("a node of the team is said to be unused:\n%s", said)
+		}
+	})
+}
+
 // TestTooFewLeft verifies that too few remaining nodes end the job, with the first cause, as does the
 // failure of the head, however many spares there are.
 func TestTooFewLeft(t *testing.T) {
