@@ -20,7 +20,7 @@ import (
 // teamPlace is the place of a node in the team.
 type teamPlace struct {
 	slot        atomic.Pointer[service.Slot] // nil if this node has no place
-	isExcluded  atomic.Bool                  // the job continues without this node, which had a place or has failed
+	isExcluded  atomic.Bool                  // the job continues without this node
 	sawOpenGate atomic.Bool                  // it has seen the open gate
 }
 

@@ -379,7 +379,8 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.wasReady = true
 		s.settle()
 		if s.role.BuiltIn.IsService() {
-			s.cfg.Log.Debug("a service is ready", zap.String("service", s.role.Name)) // its start has published it
+			// its start has published that
+			s.cfg.Log.Debug("a service is ready", zap.String("service", s.role.Name))
 		} else if generation > 0 || !roles.IsReadyAtStart(s.role.Definition, s.startRule()) {
 			s.mark(generation, record.InstanceReady, 0)
 		}
