@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
@@ -72,6 +73,9 @@ func newHead(n *node) *head {
 	h.membership.SetEarlier(earlier)
 	return h
 }
+
+// isServiceUp reports whether the head's service is up.
+func (h *head) isServiceUp() bool { return ctxutil.AwaitDoneFor(h.progress.serviceUp, 0) }
 
 // gateOpenTime returns how long the gate has been open, or 0 before.
 func (h *head) gateOpenTime() time.Duration {

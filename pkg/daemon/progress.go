@@ -51,7 +51,7 @@ func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 	asked := membership.Requirements{
 		NeedChecks:    h.node.cfg.HasNodeChecks(),
 		NeedSandboxes: h.node.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(),
-		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: isClosed(h.progress.serviceUp),
+		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: h.isServiceUp(),
 		FrameworkPending: h.progress.pollingMembers.Load(),
 	}
 	return asked.UnmetSteps(func(state record.State) []int {
@@ -73,15 +73,6 @@ func (h *head) hasEnoughSandboxes() bool {
 	}
 	_, isSatisfied := all.Lacking(roles.BuiltInSandbox)
 	return isSatisfied
-}
-
-func isClosed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.

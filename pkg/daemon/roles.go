@@ -28,7 +28,7 @@ type localRoles struct {
 	roles      *instances.Node     // nil before the roles of this node start
 	rolePorts  *planning.PortBlock // nil if there is none
 	earlyPlan  *roles.PlanRecord   // with which the run has begun; nil: it has begun without
-	reviewed   *roles.Plan         // that of earlyPlan; nil: it has not been made here
+	reviewed   *roles.Plan         // the plan of earlyPlan; nil: it has not been made here
 	isAccepted bool                // the early plan is right for this node
 	hasNoRoles bool                // the early plan does not concern this node
 }
@@ -207,9 +207,9 @@ func (h *head) planTeam(ctx context.Context) error {
 func (h *head) teamRecord() *roles.PlanRecord {
 	members, _ := h.membership.Members()
 	rec := &roles.PlanRecord{Number: h.membership.NextPlan(h.running.number), Dropped: h.membership.DroppedNodes()}
-	hosts := h.teamHosts()
-	for place, member := range members {
-		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: member.NodeIndex, Host: hosts[place],
+	hosts := h.nodeHosts()
+	for _, member := range members { // the team may change meanwhile, and another plan follows
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: member.NodeIndex, Host: hosts[member.NodeIndex],
 			Since: member.SinceGeneration})
 	}
 	return rec
@@ -347,7 +347,7 @@ func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 		IsBusy: func() bool {
 			return h.requests.IsBusy() || h.node.serviceInfo.Load() == nil && !h.node.cfg.Roles.AreGiven()
 		},
-		IsHeadServiceUp: func() bool { return isClosed(h.progress.serviceUp) },
+		IsHeadServiceUp: h.isServiceUp,
 		Failed: func(cause record.Failure, at time.Time) {
 			if cause.Kind == health.SandboxDied { // a spare may take the place of the node
 				h.reportFailure(cause, at)
