@@ -24,7 +24,7 @@ type failureState struct {
 	decisions   chan func()           // for decideLosses
 	losses      *health.Losses        // only decideLosses uses it
 	resultFinal bool                  // later losses are no failures; only decideLosses uses it
-	remoteExits lifecycle.RecentExits // that other nodes have reported
+	remoteExits lifecycle.RecentExits // those that other nodes have reported
 }
 
 // startDecisions starts to decide about failures. Peer links and listings report to it.

@@ -28,7 +28,7 @@ import (
 type node struct {
 	cfg  deps.Config
 	id   launcher.Identity
-	defs []roles.Definition // of the roles that the run has
+	defs []roles.Definition // the roles that the run has
 	reporters
 
 	*lifecycle.Lifetime

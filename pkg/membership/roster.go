@@ -14,7 +14,7 @@ import (
 // Team has the nodes that the driver uses.
 type Team struct {
 	Generation int      // 0, and one more after each change; -1 without spares
-	Members    []Member // by their place
+	Members    []Member // ordered by their place
 }
 
 // Member is a node's place in the team.
@@ -62,7 +62,7 @@ type EarlierAttempts struct {
 	// likely it was lost because it could not be reached.
 	Lost        []int
 	LostForGood bool
-	Suspect     []int // have failed repeatedly, and become members only if there are no others
+	Suspect     []int // nodes that have failed repeatedly, and become members only if there are no others
 }
 
 // readyProgress is the progress of the nodes towards readiness.

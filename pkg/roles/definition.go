@@ -49,7 +49,7 @@ const (
 	BuiltInRanks   BuiltIn = "ranks"
 	BuiltInHead    BuiltIn = "head"    // the service of the head
 	BuiltInWorker  BuiltIn = "worker"  // the service of each node
-	BuiltInSandbox BuiltIn = "sandbox" // of each node
+	BuiltInSandbox BuiltIn = "sandbox" // the sandbox of each node
 )
 
 // IsService reports whether the kind is that of a service. The daemon publishes its readiness as a
@@ -169,8 +169,8 @@ type RestartPolicy struct {
 
 // Requirement states how many instances of a role are needed.
 type Requirement struct {
-	Start Quorum `json:"start"` // that are ready, for the gate and for the roles after this one
-	Run   Quorum `json:"run"`   // that are not lost, for the run to go on
+	Start Quorum `json:"start"` // instances that are ready, for the gate and for the roles after this one
+	Run   Quorum `json:"run"`   // instances that are not lost, for the run to go on
 }
 
 // Quorum is a number of instances of a role, or QuorumAll.

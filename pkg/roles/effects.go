@@ -9,7 +9,7 @@ import (
 // nothing has failed before.
 type Effect struct {
 	Role      *RolePlan
-	Instances []*Instance // that the fault affects; none if it does not affect the role
+	Instances []*Instance // those that the fault affects; none if it does not affect the role
 	// Action is what follows for them. After an exit, an instance can be started again in its place
 	// Restarts times within the window, the first time after Pause.
 	Action   Action

@@ -11,7 +11,7 @@ import (
 // PlacementError means that the roles do not fit on the nodes.
 type PlacementError struct {
 	Role    string // empty if several roles together are the reason
-	Line    int    // of the role in its file; 0: unknown
+	Line    int    // line of the role in its file; 0: unknown
 	Problem string
 }
 

@@ -31,7 +31,7 @@ type environment struct {
 	cfg          NodeConfig
 	plan         *atomic.Pointer[knownPlan]
 	shared       map[string]string // variables that all processes have: keys and files of endpoints
-	endpointsDir string            // of the files of endpoints; empty: there are none
+	endpointsDir string            // holds the files of endpoints; empty: there are none
 }
 
 // newEnvironment returns the environment of a node's processes, and creates the files of

@@ -20,7 +20,7 @@ import (
 type generation struct {
 	mu      sync.Mutex
 	started []startedProcess // guarded by mu
-	failure *health.Failure  // of the first process that has failed; guarded by mu
+	failure *health.Failure  // failure of the first process that has failed; guarded by mu
 	exit    roles.Exit       // guarded by mu
 	world   *generationWorld // nil if the instance has no ranks
 }
@@ -119,7 +119,7 @@ func (s *supervisor) awaitFailure(ctx context.Context, one startedProcess) *heal
 			return s.rankFailure(err)
 		}
 	}
-	return one.AwaitFailure(ctx) // of a rank that has ended with 0: unless it may
+	return one.AwaitFailure(ctx) // a rank that has ended with 0 has failed unless it may
 }
 
 // withTimeLimit returns ctx with the time limit of the role's processes, if they have one.

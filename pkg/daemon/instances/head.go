@@ -54,12 +54,12 @@ type Head struct {
 	offers map[int]bool // nodes whose offers are known; only Follow uses it
 
 	mu         sync.Mutex
-	spares     []roles.NodeFacts        // that are left; guarded by mu
+	spares     []roles.NodeFacts        // those that are left; guarded by mu
 	lost       map[int]bool             // members whose daemons are lost; guarded by mu
 	vacancies  []*vacancy               // places that spares are about to take; guarded by mu
 	plan       *roles.PlanRecord        // the newest; guarded by mu
 	number     int                      // the newest plan's; guarded by mu
-	instances  []*instanceState         // by number; guarded by mu
+	instances  []*instanceState         // ordered by number; guarded by mu
 	gateOpen   bool                     // guarded by mu
 	tolerated  []toleratedExit          // guarded by mu
 	failures   map[string]*roleFailures // each role's; guarded by mu

@@ -77,8 +77,8 @@ type generationWorld struct {
 	local   *ranks.LocalRanks
 	layout  affinity.Node
 	kinds   affinity.ResourceKinds
-	index   int      // of this node in the world
-	hosts   []string // of the nodes of the world
+	index   int      // index of this node in the world
+	hosts   []string // hosts of the nodes of the world
 	isAlone bool     // no other process of a role is planned on this node
 	stop    func()   // stops to watch the end of the world
 	end     func()   // ends the tasks of this part

@@ -69,7 +69,7 @@ type vacancy struct {
 // nodeLoss is what follows from the loss of several daemons at once.
 type nodeLoss struct {
 	members   []int                    // the lost daemons'
-	spares    []roles.NodeFacts        // that are left
+	spares    []roles.NodeFacts        // those that are left
 	vacancies []*vacancy               // new ones
 	parts     map[*instanceState][]int // lost nodes of each instance
 	lost      []*instanceState         // those that do not start again
@@ -227,7 +227,7 @@ func (h *Head) hasStepInstances(node int) bool {
 func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
 	fillAt := time.Now().Add(delay)
 	h.spares = loss.spares
-	waited := make(map[int]time.Time) // of places whose spare is lost, too
+	waited := make(map[int]time.Time) // for places whose spare is lost, too
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {
 		v.isSpareLost = slices.Contains(loss.members, v.spare.NodeIndex)
 		if v.isSpareLost {

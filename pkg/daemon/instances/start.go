@@ -22,7 +22,7 @@ import (
 type startedProcess struct {
 	*service.Running // never nil
 	process          roles.Process
-	isService        bool // of a cluster or of flags, which the probes of the role do not concern
+	isService        bool // it belongs to a cluster or to flags, which the probes of the role do not concern
 	// explain waits for the end of a rank and returns why it has failed; nil for other processes.
 	explain func(ctx context.Context) error
 }

@@ -30,7 +30,7 @@ type instanceState struct {
 	// the newest generation that was found to hang, plus 1; 0: none
 	hungBefore int
 
-	worldKey string           // of its newest world; empty: none
+	worldKey string           // its newest world's; empty: none
 	world    rendezvous.World // the newest
 }
 
@@ -71,7 +71,7 @@ func (s *instanceState) isOver() bool {
 func (s *instanceState) isListed() bool {
 	endpoints := s.evidence.Nodes
 	if !s.role.Program.AllEndpoints {
-		endpoints = endpoints[:1] // that of rank 0
+		endpoints = endpoints[:1] // the endpoint of rank 0
 	}
 	return !s.role.ListsListeners() || !slices.ContainsFunc(endpoints, func(node int) bool {
 		newest, _ := s.evidence.Marks.Newest(node)

@@ -24,7 +24,7 @@ import (
 // supervisor runs the processes of one instance on this node, generation after generation.
 type supervisor struct {
 	*Node
-	defined   *roles.Definition // of its role, in any plan
+	defined   *roles.Definition // its role's, in any plan
 	role      *roles.RolePlan
 	instance  *roles.Instance
 	processes []roles.Process // those on this node
@@ -402,7 +402,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	if !end.stopped && failure == nil && (s.role.BuiltIn != "" || s.role.EndsWithAnyCode()) {
 		s.publishDone(generation, running)
 		<-halt.Done()
-		if end.failure, exit = running.outcome(); end.failure != nil { // of a spawned rank
+		if end.failure, exit = running.outcome(); end.failure != nil { // a spawned rank has failed
 			s.decide(generation, &end, exit)
 		}
 	}

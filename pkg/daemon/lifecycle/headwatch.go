@@ -25,7 +25,7 @@ type HeadSituation struct {
 	HeadLost      bool             // it is silent, publishes no outcome, or has caused the end
 	ShareSilent   bool             // the shared file system does not respond to this node
 	OutlastsShare bool             // the job runs, and tolerates that
-	Kind          health.Kind      // of the loss of the head, or of the failure to publish
+	Kind          health.Kind      // kind of the head's loss, or of the failure to publish
 	Requested     bool             // the run was asked to end, so the driver may be saving its work
 	Orderly       bool             // the head has published the orderly end
 	Aborts        []int            // the sorted indices of the nodes that have published aborts

@@ -29,7 +29,7 @@ type Outcome struct {
 	// another node has decided on the end.
 	Requeue     *record.RequeueDecision
 	NextAttempt NextAttempt      // the decision about another attempt within this launch
-	Progress    *record.Progress // that of the job, if the head knows it
+	Progress    *record.Progress // the job's, if the head knows it
 }
 
 // ResultState describes which node decides the end of a run, and writes and prints the result.

@@ -40,7 +40,7 @@ type Telemetry struct {
 	isUp   atomic.Bool
 	job    atomic.Pointer[jobTelemetry] // nil except on the head
 
-	path           string        // of the file; empty if there is none
+	path           string        // the file's; empty if there is none
 	writeRequested chan struct{} // buffered by one: write now
 	stopped        chan struct{} // closed by Close
 	ended          chan struct{} // closed when the file has been removed
@@ -48,7 +48,7 @@ type Telemetry struct {
 
 // jobTelemetry has the sources of the state of the job.
 type jobTelemetry struct {
-	nodes *signal.Watch           // of the nodes directory
+	nodes *signal.Watch           // watches the nodes directory
 	steps func() *record.Progress // returns nil if it is unknown
 }
 

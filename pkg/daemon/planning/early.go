@@ -26,7 +26,7 @@ type EarlyFacts struct {
 	launcher.Identity                      // the head's
 	Environ           launcher.Environment // the head's
 	Address           launcher.NodeAddress // the head's
-	FirstPort         int                  // of each node's block; 0: the blocks are drawn
+	FirstPort         int                  // the first of each node's block; 0: the blocks are drawn
 }
 
 // PlanEarly plans the roles before any node has joined. It returns nil if their plan depends on what

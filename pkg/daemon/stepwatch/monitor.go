@@ -50,14 +50,14 @@ type Monitor struct {
 
 	mu        sync.Mutex
 	own       ownSteps                  // this node's
-	processes map[string]Process        // of instances, by the name of the child
+	processes map[string]Process        // the instances', by the name of the child
 	worlds    func(instance int) string // returns the name of an instance; nil without roles
 	job       jobSteps                  // used only on the head
 
 	store      atomic.Pointer[Store] // nil before [Monitor.Run]
 	publishing sync.Mutex            // guards the following fields
 	published  map[int]publishedName // the names of this node's steps, by instance
-	number     int                   // of the next record of the job's progress
+	number     int                   // number of the next record of the job's progress
 	lastState  publishedState        // the last one's
 }
 

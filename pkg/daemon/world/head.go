@@ -24,7 +24,7 @@ type Placement struct {
 	PerNode []int // number of ranks of each node
 	// Slots is the number of ranks that each node can have, including spawned ones.
 	Slots []int
-	Hosts []string // of the nodes
+	Hosts []string // the hosts of the nodes
 	// MasterAddress is the address of rank 0's node, and MasterPort a port there that is reserved for
 	// it.
 	MasterAddress string
