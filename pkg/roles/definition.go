@@ -257,18 +257,6 @@ func (p Program) SimpleCommand() []string {
 	return words
 }
 
-// RunsMPI reports whether the command is known to use MPI from its words alone: it runs mpi4py as a
-// module.
-func (p Program) RunsMPI() bool {
-	words := p.SimpleCommand()
-	for i, word := range words[:max(0, len(words)-1)] {
-		if word == "-m" && strings.HasPrefix(words[i+1], "mpi4py") {
-			return true
-		}
-	}
-	return false
-}
-
 // ClusterRoles returns the names of the roles after or with which a role is, and whose instances
 // are clusters of a framework, without clusters of which it is one itself. The first and only one is
 // the cluster that the role's processes use.

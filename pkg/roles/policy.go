@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// NoMPIRestarts is the reason why the ranks of a role with restarts must not use MPI.
-const NoMPIRestarts = "a world of MPI ranks cannot be started again: omit restarts"
-
 // Exit describes the end of a generation of an instance: of its first process that has ended, or
 // that was killed because its probe has failed.
 type Exit struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -22,7 +21,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -101,9 +99,6 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
 	w := &generationWorld{supervisor: s, hosts: rec.Hosts,
 		index: slices.Index(places, s.known().place), isAlone: s.isAloneOnNode(plan)}
-	if err := s.refuseMPIProgram(ctx); err != nil {
-		return nil, err
-	}
 	life, end := context.WithCancel(s.cfg.WorkCtx)
 	w.end = end
 	cfg := s.cfg.Host.WorldConfig()
@@ -125,8 +120,8 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	}
 	w.node = world.OpenNode(life, world.Config{
 		NodeConfig: cfg, ID: id, Placement: rec, NodeIndex: w.index, Output: s.rankWriter,
-		NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
-		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
+		ReportStep: s.stepReporter(number),
+		PMIx:       world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
 	w.local = w.node.AddRanks()
 	return w, w.start(ctx, fail)
@@ -208,30 +203,6 @@ func (s *supervisor) rankProgram() []string {
 // programEnviron returns the environment in which the program of the ranks is searched for.
 func (s *supervisor) programEnviron(cfg *deps.Config) []string {
 	return envlist.With(cfg.Environ, s.role.Program.Env)
-}
-
-// noMPIReason returns the reason why the ranks must not use MPI, or an empty string.
-func (s *supervisor) noMPIReason() string {
-	if s.role.Restarts.Max == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s from role %s (line %d)", roles.NoMPIRestarts, s.role.Name, s.role.Line)
-}
-
-// refuseMPIProgram returns a failure if the ranks may be started again, and their program is
-// linked with an MPI.
-func (s *supervisor) refuseMPIProgram(ctx context.Context) error {
-	why := s.noMPIReason()
-	if why == "" {
-		return nil
-	}
-	argv, environ := s.rankProgram(), s.programEnviron(s.cfg.Host.WorldConfig().Config)
-	linked, err := service.CallBounded(ctx,
-		func() (mpidetect.LinkedMPI, error) { return mpidetect.DetectLinked(ctx, argv, environ) })
-	if err != nil || linked.MPI == nil || linked.Python != "" {
-		return nil // it is not known to use MPI
-	}
-	return health.NewFailure(health.Usage, "cannot start %s on %s: %s: %s", s.instanceName(), s.cfg.Name, linked, why)
 }
 
 // isAloneOnNode reports whether no other instance has processes on this node.

@@ -55,8 +55,6 @@ type Config struct {
 	// Output returns the writer of a rank's standard output or standard error, or nil if only its log
 	// needs it; nil: the daemon's streams, as the configuration requests.
 	Output func(rank int, isErr bool) io.Writer
-	// NoMPI is the reason why ranks must not use MPI; empty if they may.
-	NoMPI string
 	// ReportStep records a step that a rank has reported itself; nil: as a step of the run's world.
 	ReportStep func(rank int, step float64)
 }

@@ -41,7 +41,7 @@ func newMPIServers(n *Node) *mpiServers {
 	}
 	s.handlers = pmi.Handlers{
 		Node: n.cfg.NodeIndex, Peers: peerNodes{n.mpi, n},
-		AwaitLink: func(ctx context.Context, by pmi.ProcID) error { return s.admitRank(ctx, n.mpi.RunNumber(by)) },
+		AwaitLink: func(ctx context.Context, by pmi.ProcID) error { return n.requireLink(ctx, n.mpi.RunNumber(by)) },
 		AbortJob: func(by pmi.ProcID, code int, words string) {
 			n.rendezvous.AbortJob(n.mpi.RunNumber(by), code, words)
 		},
@@ -129,17 +129,6 @@ func (s *mpiServers) writeOutput(by pmi.ProcID, text string, isErr bool) {
 	if out := s.node.output(s.node.mpi.RunNumber(by), isErr); out != nil {
 		_, _ = out.Write([]byte(text))
 	}
-}
-
-// admitRank waits until it is known whether this node can serve a rank that begins to use MPI. If it
-// cannot, or the rank must not use MPI, it ends the world and returns an error that says why.
-func (s *mpiServers) admitRank(ctx context.Context, rank int) error {
-	if why := s.node.cfg.NoMPI; why != "" {
-		err := health.NewFailure(health.Usage, "%s uses MPI: %s", s.node.rankName(rank), why)
-		s.node.end(err)
-		return err
-	}
-	return s.node.requireLink(ctx, rank)
 }
 
 // AddJob serves MPI to the ranks of a job on this node.

@@ -164,8 +164,6 @@ func (r *roleReader) checkProgram() {
 	case r.given["on-rank-failure"] != nil && !r.place.HasRanks:
 		r.refuseKey("on-rank-failure", "on-rank-failure is for roles with ranks: "+
 			"give ranks-per-node, or omit it")
-	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
-		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}
 	if r.def.Oneshot && r.def.Primary {
 		r.refuseKey("oneshot", "oneshot and primary are both given: the run ends with its primaries, "+
