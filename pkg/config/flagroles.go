@@ -79,6 +79,9 @@ func (c *Config) RunRoles() (all []roles.Definition) {
 	primary.BuiltIn = roles.BuiltInDriver
 	if c.World.IsRequested() {
 		primary.BuiltIn = roles.BuiltInRanks
+		if c.After.Rules.RestartsRanks() && !c.World.GoOn {
+			primary.Restarts.Max = c.After.Restarts
+		}
 	}
 	// Each node counts and binds its ranks by itself.
 	primary.Placement.GPUs = roles.GPUsAll

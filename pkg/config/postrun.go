@@ -54,6 +54,9 @@ var RestartTriggers = []string{
 	string(RestartOnNode), string(RestartOnService), string(RestartOnRank), string(RestartOnAny),
 }
 
+// RestartsRanks reports whether a rank that fails leads to a restart.
+func (r RestartRules) RestartsRanks() bool { return r.On == RestartOnRank || r.On == RestartOnAny }
+
 // CleanupPolicy selects what is ended and removed after the driver has ended. The values are those
 // of cleanPodPolicy in Kubeflow's mpi-operator.
 type CleanupPolicy string

@@ -327,7 +327,7 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
 		h.decide(func() { h.resultFinal = true })
-		end.Progress = h.node.steps.Summary()
+		end.Progress, end.RankRestarts = h.node.steps.Summary(), h.node.rankRestartTimes()
 		return end
 	}
 	// Record the failure of the sequence, unless it is one that was recorded before.
@@ -344,6 +344,7 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 		health.LossWaitTime(kind, h.node.Timing.SilenceTimeout, h.node.cfg.Times.LinkHeartbeatInterval()))
 	end = lifecycle.OutcomeOfVerdict(h.verdict(h.awaitEvidence(h.node.WorkCtx, health.EvidenceWait{Causes: true})))
 	end.Phase, end.GateOpenTime, end.Progress = phase, opened, h.node.steps.Summary()
+	end.RankRestarts = h.node.rankRestartTimes()
 	return restart.Decide(&h.node.cfg, end, h.node.EndRequested.Load())
 }
 

@@ -38,7 +38,7 @@ type head struct {
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.
 type runningParts struct {
 	cluster framework.Cluster              // the framework's, once its service has been described
-	world   *world.Head                    // nil if there are no ranks
+	world   atomic.Pointer[world.Head]     // nil if there are no ranks of flags
 	roles   atomic.Pointer[instances.Head] // nil if there are no roles, or they have not been planned yet
 	// endRoles ends the tasks of roles, which another plan before the gate replaces
 	endRoles context.CancelFunc

@@ -158,7 +158,7 @@ func (h *head) logDriverGrace(end *lifecycle.Outcome) {
 func (h *head) stoppedCode(end *lifecycle.Outcome) int {
 	driver := h.node.children.FindChild(service.DriverName)
 	switch {
-	case h.running.world != nil:
+	case h.running.world.Load() != nil:
 		if code, ok := h.node.children.StoppedCode(service.RankName(0)); ok {
 			return code
 		}

@@ -339,7 +339,7 @@ func (h *head) runDriver(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	if h.running.world != nil {
+	if h.running.world.Load() != nil {
 		h.node.Background(func(context.Context) { h.watchRankLinks(ctx) })
 	}
 	why, err := h.roleHead().AwaitPrimaries(ctx)

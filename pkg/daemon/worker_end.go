@@ -246,6 +246,7 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	}
 	// There is none, so the head is lost or out of reach: this node decides.
 	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.node.id.HostOf))
+	end.RankRestarts = w.node.rankRestartTimes()
 	end = restart.Decide(&w.node.cfg, end, w.node.EndRequested.Load())
 	end.Phase = f.Phase
 	if published := w.publishResultAsHead(end); published != nil {

@@ -6,11 +6,16 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/envlist"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -32,6 +37,44 @@ type localWorld struct {
 	pmix           *world.PMIxStartup // used only by the sequence
 	worldNode      atomic.Pointer[world.Node]
 	rendezvousLink world.RendezvousLink
+
+	restartLock  sync.Mutex
+	rankRestarts []time.Time // when the ranks of flags were started again; guarded by restartLock
+}
+
+// rankRestartTimes returns when the ranks of flags were started again in this run.
+func (n *node) rankRestartTimes() []time.Time {
+	n.restartLock.Lock()
+	defer n.restartLock.Unlock()
+	return slices.Clone(n.rankRestarts)
+}
+
+// RanksStartAgain implements [instances.Host].
+func (n *node) RanksStartAgain(f record.Failure, generation int) bool {
+	again, _ := restart.DecideRanks(&n.cfg, f, generation, nil, n.EndRequested.Load())
+	return again
+}
+
+// restartRanks decides whether the ranks of flags start again after a failure.
+func (h *head) restartRanks(f record.Failure, generation int) (message string, pause time.Duration, again bool) {
+	if !h.drainGPUEvents(h.node.RunCtx) { // the failure of a GPU has ended the run
+		return f.Message, 0, false
+	}
+	p := h.node.steps.Summary()
+	decide := func() (bool, string) {
+		return restart.DecideRanks(&h.node.cfg, f, generation, p, h.node.EndRequested.Load())
+	}
+	again, reason := decide()
+	if !again && p != nil && !p.Gained {
+		h.awaitFreshListing() // it has the last steps of other nodes
+		p = h.node.steps.Summary()
+		again, reason = decide()
+	}
+	if !again {
+		return f.Message, 0, false
+	}
+	h.node.steps.ResetGained()
+	return f.Message + "; " + reason, restart.RankPause(h.node.rankRestartTimes(), time.Now()), true
 }
 
 // checkRankResources verifies that the ranks fit on this node, and publishes how many do if the
@@ -40,11 +83,7 @@ func (n *node) checkRankResources() (err error) {
 	if !n.cfg.World.IsRequested() {
 		return nil
 	}
-	n.pmix = world.StartPMIx(world.PMIxConfig{
-		Config: &n.cfg, Argv: n.cfg.Driver, Environ: slices.Concat(n.cfg.Environ, n.cfg.World.Env),
-		ServerNumber: n.id.NodeIndex,
-		PrivateDir:   n.privateDir.EnsureDir, DirName: "pmix",
-	}, n.Background, n.Log)
+	n.pmix = n.startPMIx("pmix")
 	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(),
 		launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
@@ -57,6 +96,15 @@ func (n *node) checkRankResources() (err error) {
 		return nil
 	}
 	return n.MarkName(signal.NodesDir, signal.SlotsName(n.id.NodeIndex, n.id.Size, count))
+}
+
+// startPMIx starts a PMIx server for the ranks of flags, with a directory of its own.
+func (n *node) startPMIx(dirName string) *world.PMIxStartup {
+	return world.StartPMIx(world.PMIxConfig{
+		Config: &n.cfg, Argv: n.cfg.Driver, Environ: slices.Concat(n.cfg.Environ, n.cfg.World.Env),
+		ServerNumber: n.id.NodeIndex,
+		PrivateDir:   n.privateDir.EnsureDir, DirName: dirName,
+	}, n.Background, n.Log)
 }
 
 // rankSlots returns the numbers of this node's resources for ranks. Cores are the visible ones, or
@@ -100,7 +148,7 @@ func (h *head) addWorldFacts(rec *roles.PlanRecord) error {
 // planWorld plans the ranks of flags on the nodes of the team, and publishes the plan, unless they
 // were planned early. The open gate starts them.
 func (h *head) planWorld(ctx context.Context) error {
-	if !h.node.cfg.World.IsRequested() || h.running.world != nil {
+	if !h.node.cfg.World.IsRequested() || h.running.world.Load() != nil {
 		return nil
 	}
 	if h.node.cfg.World.NeedsSlotCounts() {
@@ -141,20 +189,29 @@ func (h *head) openFlagWorld(rec *world.Placement) {
 	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(h.node.cfg.Environ)); idle != "" {
 		h.node.Log.Warn(idle)
 	}
-	h.running.world = world.NewHead(world.HeadConfig{
-		Placement: rec, JobName: world.RunID(h.node.Dir.Name(), h.node.Dir.Nonce()).JobName,
+	first := h.newFlagWorld(rec, world.RunID(h.node.Dir.Name(), h.node.Dir.Nonce()).JobName)
+	h.rendezvous.Add("", rendezvous.World{Head: first.Rendezvous, Nodes: h.membership.MemberNodes})
+}
+
+// newFlagWorld returns the head's side of the world of the ranks of flags, or of a later generation of
+// them.
+func (h *head) newFlagWorld(rec *world.Placement, jobName string) *world.Head {
+	next := world.NewHead(world.HeadConfig{
+		Placement: rec, JobName: jobName,
 		Oversubscribe: h.node.cfg.World.Oversubscribe, Trail: h.node.Events, Log: h.node.Log,
 		Background: h.node.Background,
 	})
-	h.rendezvous.Add("", rendezvous.World{Head: h.running.world.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.running.world.Store(next)
+	return next
 }
 
 // awaitSpawned waits until the ranks that the ranks of flags have spawned have ended, too.
 func (h *head) awaitSpawned(ctx context.Context) error {
-	if h.running.world == nil {
+	newest := h.running.world.Load()
+	if newest == nil {
 		return nil
 	}
-	return h.running.world.AwaitSpawned(ctx)
+	return newest.AwaitSpawned(ctx)
 }
 
 // primariesEnd returns the orderly outcome after all primary roles have ended. Its code is that of the
@@ -165,9 +222,9 @@ func (h *head) primariesEnd(ctx context.Context, why string) error {
 		return err
 	}
 	end := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
-	switch {
-	case h.running.world != nil:
-		end.Code, end.Reason = ranks.WorldExitCode(failed, h.running.world.RankCount)
+	switch newest := h.running.world.Load(); {
+	case newest != nil:
+		end.Code, end.Reason = ranks.WorldExitCode(failed, newest.RankCount)
 	case len(failed) > 0:
 		end.Code, end.Reason = ranks.WorldExitCode(failed, 0)
 	}
@@ -211,7 +268,7 @@ func (h *head) watchRankLinks(ctx context.Context) {
 		return
 	}
 	deadline := time.Now().Add(h.node.cfg.Times.Peer)
-	for used := ctxutil.AwaitDone(ctx, h.running.world.Rendezvous.FirstUse()); used; {
+	for used := ctxutil.AwaitDone(ctx, h.running.world.Load().Rendezvous.FirstUse()); used; {
 		without := slices.DeleteFunc(h.membership.MemberNodes(), func(node int) bool {
 			return node == 0 || h.node.Links.Peer(node, time.Now()).Known
 		})
@@ -229,19 +286,31 @@ func (h *head) watchRankLinks(ctx context.Context) {
 }
 
 // OpenFlagWorld implements [instances.Host].
-func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int) *world.Node {
+func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int, number, generation int) *world.Node {
+	n.steps.StartRanks(number, generation)
+	id, pmix := instances.FlagGenerationID(n.Dir, number, generation), n.pmix
+	if generation > 0 {
+		n.restartLock.Lock()
+		n.rankRestarts = append(n.rankRestarts, time.Now())
+		n.restartLock.Unlock()
+		pmix = n.pmix.Renew(func() *world.PMIxStartup { return n.startPMIx("pmix" + id.Key) })
+	}
 	place := &service.Slot{Place: nodeIndex, Size: len(rec.Hosts)}
 	here := world.OpenNode(n.RunCtx, world.Config{
-		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Placement: rec,
-		NodeIndex: nodeIndex, PMIx: n.pmix,
-		BaseEnv: func() []string { return n.rankEnv(place, rec) },
+		NodeConfig: n.WorldConfig(), ID: id, Placement: rec, NodeIndex: nodeIndex, PMIx: pmix,
+		BaseEnv: func() []string { return n.rankEnv(place, rec, generation) },
 	})
 	n.worldNode.Store(here)
 	return here
 }
 
 // StopFlagRanks implements [instances.Host].
-func (n *node) StopFlagRanks() { n.stopRanks(context.Cause(n.RunCtx)) }
+func (n *node) StopFlagRanks() {
+	n.stopRanks(context.Cause(n.RunCtx))
+	if n.RunCtx.Err() == nil { // others may follow them
+		n.children.RemoveSelected(service.IsUserProgram)
+	}
+}
 
 // WorldConfig returns what configures the worlds of this node. It implements [instances.Host].
 func (n *node) WorldConfig() world.NodeConfig {
@@ -252,13 +321,14 @@ func (n *node) WorldConfig() world.NodeConfig {
 	}
 }
 
-// rankEnv returns the environment that all ranks of this node have in common.
-func (n *node) rankEnv(place *service.Slot, rec *world.Placement) []string {
+// rankEnv returns the environment that all ranks of this node have in common in a generation.
+func (n *node) rankEnv(place *service.Slot, rec *world.Placement, generation int) []string {
 	var endpoint framework.Endpoint
 	if known := n.serviceInfo.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	return n.driverEnv(n.childEnv(n.cfg.Environ, place), rec.Hosts, endpoint)
+	env := n.driverEnv(n.childEnv(n.cfg.Environ, place), rec.Hosts, endpoint)
+	return envlist.With(env, map[string]string{service.AttemptVariable: strconv.Itoa(n.id.Attempt + generation)})
 }
 
 // stopRanks ends the ranks of this node. Their grace period depends on why, the reason.
@@ -269,8 +339,11 @@ func (n *node) stopRanks(why error) {
 // rankGracePeriod returns the grace period of the ranks after TERM, which depends on why they are
 // ended. It is 0 if there are no ranks.
 func (n *node) rankGracePeriod(why error) time.Duration {
-	if !n.cfg.World.IsRequested() {
+	switch {
+	case !n.cfg.World.IsRequested():
 		return 0
+	case why == nil: // they start again
+		return n.cfg.Times.DriverGracePeriod(false)
 	}
 	if end, ok := errors.AsType[*lifecycle.Outcome](why); ok {
 		return n.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause))

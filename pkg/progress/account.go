@@ -100,6 +100,9 @@ func (a *Account) Add(at time.Duration, step float64) {
 	a.last = point{at, step}
 }
 
+// ResetGained begins to determine anew whether the job gains a step: its program starts again.
+func (a *Account) ResetGained() { a.total.Gained = false }
+
 // AddRestart adds the steps that a program of the job repeats that was started again within the
 // attempt: it had reached a step, and first is the first one that it reports. The time until the next
 // step is not productive.

@@ -185,7 +185,7 @@ func (e *Evidence) nodeRestarts(s InstanceState) bool {
 
 // isDecidedByNode reports whether a node decides alone what follows from a failure.
 func (e *Evidence) isDecidedByNode(s InstanceState) bool {
-	return len(e.Nodes) == 1 && len(e.LostNodes) == 0 && s.Generation >= e.FailedBefore
+	return len(e.Nodes) == 1 && !e.Role.IsFlagWorld() && len(e.LostNodes) == 0 && s.Generation >= e.FailedBefore
 }
 
 // stateOn returns the state of a generation on a node, or an empty one if nothing is known of it.

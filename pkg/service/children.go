@@ -167,7 +167,7 @@ func (c *Children) LogName(child string) string {
 	}
 	if number, is := strings.CutPrefix(child, rankPrefix); is {
 		node, _ := strconv.Atoi(number) // Rank has formatted the number
-		return signal.LogName(signal.RankLogPrefix, node, 0)
+		return signal.RankLogName(node, 0)
 	}
 	child = strings.ReplaceAll(child, " ", "-")
 	if child == DriverName || strings.HasSuffix(child, "head") {
@@ -391,6 +391,13 @@ func (c *Children) RemoveChild(child process.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started = slices.DeleteFunc(c.started, func(other process.Handle) bool { return other == child })
+}
+
+// RemoveSelected removes the selected children, which have ended.
+func (c *Children) RemoveSelected(which func(child string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started = slices.DeleteFunc(c.started, func(child process.Handle) bool { return which(child.Name()) })
 }
 
 // FindChild returns the newest child with this name, which may have ended; nil if there is none.

@@ -31,13 +31,16 @@ type Environment struct {
 	NCCLAddress  string            // reserved for NCCL's RAS subsystem; empty if there is none
 }
 
+// AttemptVariable is the number of the attempt: how often the process has been started before in its launch.
+const AttemptVariable = "BRINGUPD_ATTEMPT"
+
 // AddTo returns base with the variables of the environment added, and the nodes excluded from a
 // proxy.
 func (e Environment) AddTo(base []string) []string {
 	more := map[string]string{
 		launcher.RunVariable: e.Run,
 		"BRINGUPD_RUN_DIR":   e.Dir,
-		"BRINGUPD_ATTEMPT":   strconv.Itoa(e.ID.Attempt),
+		AttemptVariable:      strconv.Itoa(e.ID.Attempt),
 		"BRINGUPD_NODE_HOST": e.ID.Host,
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.

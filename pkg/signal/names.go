@@ -86,6 +86,18 @@ func LogName(what string, node, size int) string {
 // in the world instead of the node index.
 const RankLogPrefix = "rank"
 
+// RankLogName returns the name in LogsDir of the log of a rank that has been started again generation times:
+// rank-0003.log, or rank-0003.g1.log.
+func RankLogName(rank, generation int) string {
+	name := LogName(RankLogPrefix, rank, 0)
+	if generation == 0 {
+		return name
+	}
+	return strings.TrimSuffix(name, ".log") + generationSeparator + strconv.Itoa(generation) + ".log"
+}
+
+const generationSeparator = ".g"
+
 // ParseLogName parses a name in LogsDir: the first part, and the number, or -1 if there is one log
 // for all nodes.
 func ParseLogName(name string) (what string, node int, ok bool) {
@@ -94,6 +106,9 @@ func ParseLogName(name string) (what string, node int, ok bool) {
 		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.-", r) {
 			return "", 0, false
 		}
+	}
+	if strings.HasPrefix(stem, RankLogPrefix+"-") {
+		stem, _, _ = strings.Cut(stem, generationSeparator)
 	}
 	if at := strings.LastIndexByte(stem, '-'); at > 0 {
 		if node, ok := parseIndex(stem[at+1:]); ok {

@@ -93,11 +93,13 @@ func drawRun(seed uint64, restartOn string) drawnRun {
 
 // predictedAttempt is what happens in an attempt.
 type predictedAttempt struct {
-	nodes []int       // that take part
-	cause health.Kind // of the result; empty: the driver has ended
-	code  int         // of the attempt
-	fault drawnFailure
-	node  int // of the process that dies
+	run    int         // the first attempt in its run directory, for which services were started
+	goesOn bool        // its run goes on with new ranks
+	nodes  []int       // that take part
+	cause  health.Kind // of the result; empty: the driver has ended
+	code   int         // of the attempt
+	fault  drawnFailure
+	node   int // of the process that dies
 }
 
 // fails reports whether a process dies in the attempt.
@@ -110,8 +112,9 @@ func (r drawnRun) predict() (attempts []predictedAttempt) {
 		nodes[i] = i
 	}
 	reached := 0 // the newest step
+	run := 0
 	for attempt := 0; ; attempt++ {
-		p := predictedAttempt{nodes: slices.Clone(nodes)}
+		p := predictedAttempt{run: run, nodes: slices.Clone(nodes)}
 		if attempt == len(r.failures) {
 			return append(attempts, p)
 		}
@@ -141,9 +144,13 @@ func (r drawnRun) predict() (attempts []predictedAttempt) {
 		if p.cause == health.DriverFailed && !restarts {
 			p.cause = "" // its end is that of the job
 		}
+		p.goesOn = restarts && p.cause == health.RankFailed
 		attempts = append(attempts, p)
 		if !restarts {
 			return attempts
+		}
+		if !p.goesOn {
+			run = attempt + 1
 		}
 	}
 }
@@ -272,7 +279,7 @@ func (f *failing) run() {
 			if node == 0 || !f.plan.driver {
 				f.awaitProcess("program", number, node)
 			}
-			f.awaitProcess("service", number, node)
+			f.awaitProcess("service", attempt.run, node)
 		}
 		reached := f.reached()
 		if !attempt.fails() {
@@ -353,10 +360,11 @@ func (f *failing) kill(number int, attempt predictedAttempt) {
 		}
 		pid = f.pid("program", number, attempt.node)
 	case health.ServiceDied:
-		pid = f.pid("service", number, attempt.node)
+		pid = f.pid("service", attempt.run, attempt.node)
 	default:
 		var joined record.Joined
-		data, err := os.ReadFile(filepath.Join(f.runDir(number), "nodes", fmt.Sprintf("%04d.joined", attempt.node)))
+		name := fmt.Sprintf("%04d.joined", attempt.node)
+		data, err := os.ReadFile(filepath.Join(f.runDir(attempt.run), "nodes", name))
 		if err == nil {
 			err = json.Unmarshal(data, &joined)
 		}
@@ -404,7 +412,10 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 	var last record.Result
 	for number, attempt := range attempts {
 		last = record.Result{}
-		data, err := os.ReadFile(filepath.Join(f.runDir(number), "result.json"))
+		if attempt.goesOn {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(f.runDir(attempt.run), "result.json"))
 		if attempt.fault.kind == health.DaemonDied && attempt.cause == "" {
 			if !os.IsNotExist(err) {
 				t.Errorf("attempt %d has a result although all daemons were killed (%v)", number, err)

@@ -211,6 +211,19 @@ var outcomeJobs = []struct{ name, line string }{
 		`-- sh -c '[ $BRINGUPD_ATTEMPT = 1 ] || stay up'`},
 	{"restart on rank, rank 1 exits 3", `--nodes=2 --ranks-per-node=1 --oversubscribe ` +
 		`--restarts=1 --restart-on=rank -- rank 1 'exit 3'`},
+	{"restart on rank, the ranks start again", `--nodes=2 --ranks-per-node=2 --oversubscribe ` +
+		`--restarts=3 --restart-on=rank -- sh -c '[ $BRINGUPD_ATTEMPT = 2 ] || rank 3 "exit 3"'`},
+	{"restart on rank, the others have ended", `--nodes=2 --ranks-per-node=1 --oversubscribe ` +
+		`--restarts=1 --restart-on=rank -- sh -c '[ $BRINGUPD_ATTEMPT.$RANK != 0.1 ] || ` +
+		`{ await logs/j/nodes/0000.i0000.g0.done; exit 3; }'`},
+	{"restart on rank, one node", `--ranks-per-node=2 --oversubscribe ` +
+		`--restarts=1 --restart-on=rank -- sh -c '[ $BRINGUPD_ATTEMPT = 1 ] || rank 1 "exit 3"'`},
+	{"restart on rank, then node 2 is lost", `--nodes=3 --nnodes=2:3 --lifeline=on --ranks-per-node=1 ` +
+		`--oversubscribe --restarts=2 --restart-on=rank -- sh -c 'case $BRINGUPD_ATTEMPT in ` +
+		`0) rank 1 "exit 3";; 1) rank 0 "kill -KILL $(daemon 2); sleep 300";; esac'`},
+	{"restart on rank, and every attempt fails", `--nodes=2 --ranks-per-node=1 --oversubscribe --nnodes=1:2 ` +
+		`--lifeline=on --restarts=2 --restart-on=rank -- sh -c 'case $BRINGUPD_ATTEMPT in ` +
+		`1) rank 0 "kill -KILL $(daemon 1); sleep 300";; *) rank 0 "exit 3";; esac'`},
 	{"restart on any, driver exits 3", `--restarts=2 --restart-on=any ` +
 		`-- sh -c '[ $BRINGUPD_ATTEMPT = 1 ] || exit 3'`},
 	{"restart on any but 3, driver exits 3", `--restarts=2 --restart-on=any ` +

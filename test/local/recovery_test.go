@@ -144,20 +144,18 @@ done
 		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir=" + metrics}, program)
 	j.Need("the last step in the status", func() bool {
 		status, _ := exec.Command(jobtest.Bringupd, "status", j.Logs).Output()
-		return strings.Contains(string(status), "j-a1") &&
-			strings.Contains(string(status), "  progress: step 30, ") &&
+		return strings.Contains(string(status), "  progress: step 30, ") &&
 			strings.Contains(string(status), "steps repeated after a restart")
 	})
 	j.Need("the last step in the metrics", func() bool {
-		text, _ := os.ReadFile(filepath.Join(metrics, "bringupd-j-a1-0.prom"))
-		return strings.Contains(string(text), `bringupd_step{run="j-a1",rank="0"} 30`) &&
+		text, _ := os.ReadFile(filepath.Join(metrics, "bringupd-j-0.prom"))
+		return strings.Contains(string(text), `bringupd_step{run="j",rank="0"} 30`) &&
 			strings.Contains(string(text), "bringupd_goodput_ratio")
 	})
 	j.Write("seen", "")
 	if code := j.AwaitEnd(ceiling); code != 0 {
 		t.Fatalf("the job has ended with %d:\n%s", code, &j.Said)
 	}
-	j.Name = "j-a1"
 	var result record.Result
 	isThere := j.Read(&result, signal.NameResult)
 	p := result.Progress
@@ -166,7 +164,7 @@ done
 		t.Fatalf("the progress is %+v", p)
 	}
 	// One of the ranks reached step 15, and both continue with 11.
-	if lost := p.Lost[0]; lost.Attempt != 1 || lost.Reached < 14 || lost.Reached > 15 ||
+	if lost := p.Lost[0]; !lost.InAttempt || lost.Reached < 14 || lost.Reached > 15 ||
 		lost.Resumed != 11 || lost.Steps != lost.Reached-10 {
 		t.Errorf("lost are %+v", lost)
 	}

@@ -109,8 +109,8 @@ func TestRolesWithMPIThatDie(t *testing.T) {
 	}
 }
 
-// TestRanksStartAgain checks that a world of MPI ranks is started again: one rank of a role exits in the
-// first world, and another one calls MPI_Abort in the second.
+// TestRanksStartAgain checks that a world of MPI ranks is started again: the ranks of a role, and those of
+// flags, of which one exits in the first world and another one calls MPI_Abort in the second.
 func TestRanksStartAgain(t *testing.T) {
 	for _, mpi := range []string{"MPICH", "OPENMPI", "OPENMPI4"} {
 		t.Run(mpi, func(t *testing.T) {
@@ -121,6 +121,24 @@ func TestRanksStartAgain(t *testing.T) {
 			if code != 0 || result.Cause != nil || !strings.HasSuffix(out, "start 2 has 4 ranks with the sum 6\n") {
 				t.Errorf("the role has ended with %d because of %+v\n%s%s", code, result.Cause, out, said)
 			}
+			code, out, said = runRanks(t, "--restarts=3 --restart-on=rank --nodes=2 --ranks-per-node=2 --oversubscribe",
+				os.Getenv("BRINGUPD_TEST_"+mpi)+" testdata/restarted_world.py")
+			if code != 0 || !strings.HasSuffix(out, "start 2 has 4 ranks with the sum 6\n") {
+				t.Errorf("the ranks have ended with %d\n%s%s", code, out, said)
+			}
 		})
 	}
+}
+
+// runRanks runs a shell command as ranks of flags, and returns the code and both outputs.
+func runRanks(t *testing.T, flags, command string) (code int, out, said string) {
+	t.Helper()
+	words := append(append([]string{"local", "--log-dir=" + t.TempDir()}, strings.Fields(flags)...),
+		"--", "sh", "-c", "exec "+command)
+	run := exec.CommandContext(t.Context(), jobtest.Bringupd, words...)
+	run.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+	var printed, messages strings.Builder
+	run.Stdout, run.Stderr = &printed, &messages
+	_ = run.Run() // the caller examines its code
+	return run.ProcessState.ExitCode(), printed.String(), messages.String()
 }

@@ -36,6 +36,9 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 		return // it is read again with the next listing, when the share responds
 	}
 	state := h.instances[mark.Instance]
+	if state.role.IsFlagWorld() {
+		h.decideRanks(state, mark, rec)
+	}
 	var effect exitEffect
 	var lacks bool
 	h.update(func() {
@@ -44,7 +47,7 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 		if effect == exitIsLoss && state.spans() {
 			rec.Message += state.budget.DescribeUsed(state.role.Restarts)
 		}
-		if effect != exitIgnored && !lacks {
+		if effect != exitIgnored && !lacks && !state.role.IsFlagWorld() {
 			// Those that are not mentioned any more are forgotten.
 			h.tolerated = append(slices.DeleteFunc(h.tolerated, func(earlier toleratedExit) bool {
 				return at.Sub(earlier.at) > toleratedWindow
@@ -56,9 +59,23 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 		return
 	}
 	h.logExit(state, rec, mark.Node, effect, lacks)
+	if effect == exitIgnored && state.role.IsFlagWorld() && state.isOver() {
+		h.cfg.Failed(rec.Failure, at) // the verdict compares it with the first one
+		return
+	}
 	h.evaluate(state.role, rec, effect, lacks, at)
 	if effect == exitRestarts && state.spans() {
 		h.advanceAfter(time.Until(state.resumeAt))
+	}
+}
+
+// decideRanks decides whether the ranks of flags start again after an exit.
+func (h *Head) decideRanks(state *instanceState, mark record.InstanceMark, rec *record.InstanceExit) {
+	h.mu.Lock()
+	isFirst := state.isFirstExit(mark)
+	h.mu.Unlock()
+	if isFirst && h.cfg.RunCtx.Err() == nil {
+		rec.Message, rec.Pause, rec.WillRestart = h.cfg.RestartRanks(rec.Failure, mark.Generation)
 	}
 }
 
@@ -122,7 +139,11 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 			all-count.Lost, all, rec.Message))
 		return
 	case !lacks:
-		if effect != exitIgnored {
+		switch {
+		case effect == exitIgnored:
+		case role.IsFlagWorld():
+			h.cfg.Log.Warn(rec.Message)
+		default:
 			h.cfg.Log.Warn(fmt.Sprintf("%s.%d is started again: %s", role.Name, rec.Index, rec.Message))
 		}
 		return

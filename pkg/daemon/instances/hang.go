@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -35,7 +34,7 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, t
 		}
 	})
 	changes, node := 0, s.ownNode()
-	instance, generation := stepKey(s.role, s.instance, number)
+	instance, generation := s.instance.Number, number
 	detector := stackdump.HangDetector{
 		Timeout: s.role.HangTimeout, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
 		CountSteps: func() int64 { return s.cfg.Steps.CountChanges(instance, generation) },
@@ -45,15 +44,6 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, t
 		},
 	}
 	tasks.Go(func() { detector.Run(ctx) })
-}
-
-// stepKey returns by which instance and generation the steps of a generation, and that its processes are
-// idle, are published: by none for the ranks of flags.
-func stepKey(role *roles.RolePlan, instance *roles.Instance, generation int) (number, ofNumber int) {
-	if role.IsFlagWorld() {
-		return signal.NoInstance, 0
-	}
-	return instance.Number, generation
 }
 
 // running returns the processes of the generation that run on this node, and ranks that they have spawned.
@@ -119,7 +109,7 @@ func (h *Head) checkHang(state *instanceState, l signal.Listing) {
 // according to a listing, and nil otherwise. The caller holds [Head.mu].
 func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 	busy := slices.Clone(state.Running)
-	number, generation := stepKey(state.role, state.instance, state.Generation)
+	number, generation := state.instance.Number, state.Generation
 	// Nodes without steps do not matter if others have steps.
 	withSteps := h.cfg.Hang.Steps.NodesWithSteps(l, number, generation)
 	if len(withSteps) > 0 {
@@ -135,8 +125,8 @@ func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 // endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its
 // processes have gone on meanwhile.
 func (h *Head) endHanging(ctx context.Context, state *instanceState, generation int) {
-	number, ofNumber := stepKey(state.role, state.instance, generation)
-	withSteps := h.cfg.Hang.Steps.NodesWithSteps(h.cfg.NodeWatch.LastListing(), number, ofNumber)
+	number := state.instance.Number
+	withSteps := h.cfg.Hang.Steps.NodesWithSteps(h.cfg.NodeWatch.LastListing(), number, generation)
 	hung := world.HungWorld{
 		Dir: h.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance),
 		Timeout: state.role.HangTimeout, HasSteps: len(withSteps) > 0,

@@ -25,6 +25,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // placeRanks returns the plan of the ranks of a generation, which is a world of its own, and the
@@ -68,6 +69,14 @@ func PlaceFlagRanks(plan *roles.Plan, slots int) *world.Placement {
 	return rec
 }
 
+// FlagGenerationID returns the identity of the world of a generation of the ranks of flags.
+func FlagGenerationID(run *signal.Dir, number, generation int) world.ID {
+	if generation == 0 {
+		return world.RunID(run.Name(), run.Nonce())
+	}
+	return world.GenerationID(run.Name(), run.Nonce(), "", number, generation)
+}
+
 // generationWorld is this node's part of the world that a generation of an instance is.
 type generationWorld struct {
 	*supervisor
@@ -91,7 +100,7 @@ type generationWorld struct {
 // is called when the world cannot go on.
 func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*health.Failure)) (*generationWorld, error) {
 	if s.role.IsFlagWorld() {
-		w := s.openFlagWorld()
+		w := s.openFlagWorld(number)
 		return w, w.start(ctx, fail)
 	}
 	plan := s.known().Plan
@@ -127,14 +136,14 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	return w, w.start(ctx, fail)
 }
 
-// openFlagWorld opens this node's part of the world of the ranks of flags.
-func (s *supervisor) openFlagWorld() *generationWorld {
+// openFlagWorld opens this node's part of the world that a generation of the ranks of flags is.
+func (s *supervisor) openFlagWorld(number int) *generationWorld {
 	cfg := s.cfg.Host.WorldConfig()
 	rec := PlaceFlagRanks(s.known().Plan, cfg.World.MaxPerNode)
-	rec.RestartCount, rec.MaxRestarts = s.known().record.RestartCount, cfg.After.Restarts
+	rec.RestartCount, rec.MaxRestarts = s.known().record.RestartCount+number, cfg.After.Restarts
 	w := &generationWorld{supervisor: s, index: s.known().place, end: func() {},
 		starting: make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
-	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index)
+	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index, s.instance.Number, number)
 	w.local = w.node.InitialRanks()
 	return w
 }
@@ -254,8 +263,12 @@ func (w *generationWorld) startRank(ctx context.Context, p roles.Process,
 
 // startFlagRank starts the process of a rank of flags. Its command, name and environment are those of
 // the world. A start in progress when ctx ends goes on for a moment: the rank may run already.
-func (w *generationWorld) startFlagRank(ctx context.Context, p roles.Process) ([]startedProcess, *health.Failure) {
+func (w *generationWorld) startFlagRank(ctx context.Context, p roles.Process,
+	number int) ([]startedProcess, *health.Failure) {
 	rank := w.local.Ranks[p.Local]
+	if name := service.RankName(rank.Rank); number > 0 {
+		w.cfg.Children.SetLogName(name, signal.RankLogName(rank.Rank, number))
+	}
 	var child process.Handle
 	var fit ranks.RankSpec
 	var startErr error
@@ -337,14 +350,19 @@ func (h *Head) findWorld(key string) (found rendezvous.World, ok bool) {
 	case state.worldKey == key:
 		return state.world, true
 	}
-	rec, _ := placeRanks(h.plan.Offers, role, instance, generation)
-	id := world.GenerationID(h.cfg.Dir.Name(), h.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
-	nodes := slices.Clone(state.evidence.Nodes)
-	for i, node := range nodes { // the daemons that connect
-		nodes[i] = h.memberOf(node, role)
+	var head *world.Head
+	rec, places := placeRanks(h.plan.Offers, role, instance, generation)
+	if role.IsFlagWorld() {
+		head = h.cfg.NewFlagWorld(FlagGenerationID(h.cfg.Dir, number, generation).JobName)
+	} else {
+		id := world.GenerationID(h.cfg.Dir.Name(), h.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
+		head = newWorldHead(h.cfg.Publisher, rec, id, h.cfg.Background)
 	}
-	found = rendezvous.World{Head: newWorldHead(h.cfg.Publisher, rec, id, h.cfg.Background).Rendezvous,
-		Nodes: func() []int { return nodes }}
+	var nodes []int // the daemons that connect
+	for _, place := range places {
+		nodes = append(nodes, h.memberOf(h.plan.Offers[place].NodeIndex, role))
+	}
+	found = rendezvous.World{Head: head.Rendezvous, Nodes: func() []int { return nodes }}
 	h.cfg.Worlds.Remove(state.worldKey)
 	h.cfg.Worlds.Add(key, found)
 	state.worldKey, state.world = key, found

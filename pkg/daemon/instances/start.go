@@ -55,8 +55,8 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	case s.role.Program.Framework != "":
 		start = s.startMember
 	case s.role.IsFlagWorld():
-		start = func(ctx context.Context, p roles.Process, _ int) ([]startedProcess, *health.Failure) {
-			return g.world.startFlagRank(ctx, p)
+		start = func(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
+			return g.world.startFlagRank(ctx, p, number)
 		}
 	case s.role.BuiltIn.IsService():
 		start = s.startService

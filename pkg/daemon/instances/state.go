@@ -58,8 +58,8 @@ func (s *instanceState) fold() {
 
 func (s *instanceState) isOn(node int) bool { return slices.Contains(s.evidence.Nodes, node) }
 
-// spans reports whether the instance has processes on several nodes, so that the head restarts it.
-func (s *instanceState) spans() bool { return len(s.evidence.Nodes) > 1 }
+// spans reports whether the instance may have processes on several nodes, so that the head restarts it.
+func (s *instanceState) spans() bool { return len(s.evidence.Nodes) > 1 || s.role.IsFlagWorld() }
 
 // isOver reports whether the instance has no further generation: it is lost, or has ended with 0.
 func (s *instanceState) isOver() bool {
@@ -146,6 +146,12 @@ const (
 	exitSuperseded                   // it has started again meanwhile
 )
 
+// isFirstExit reports whether a mark is that of the first exit in the present generation, which decides
+// about a restart.
+func (s *instanceState) isFirstExit(mark record.InstanceMark) bool {
+	return mark.Generation > s.decided && mark.Generation == s.Generation && s.isOn(mark.Node) && !s.evidence.GivenUp
+}
+
 // recordExit records an exit on a node, and returns what follows from it.
 func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.InstanceExit, at time.Time) exitEffect {
 	s.handled[mark] = true
@@ -154,7 +160,7 @@ func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.Instanc
 	case mark.Generation < s.Generation && !s.spans() && mark.Generation > s.decided:
 		s.decided = mark.Generation
 		return exitSuperseded
-	case mark.Generation <= s.decided, mark.Generation != s.Generation, !s.isOn(mark.Node), s.evidence.GivenUp:
+	case !s.isFirstExit(mark):
 		return exitIgnored
 	case mark.Generation < s.evidence.FailedBefore: // a spare is about to take a place of the instance
 		return exitIgnored
@@ -163,7 +169,7 @@ func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.Instanc
 	s.evidence.Exit, s.evidence.ExitGeneration = rec, mark.Generation
 	isLoss := !rec.WillRestart
 	s.resumeAt = at.Add(rec.Pause)
-	if s.spans() {
+	if s.spans() && !s.role.IsFlagWorld() {
 		code := health.OutcomeOfCause(rec.Failure).Code
 		action, pause := s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady,
 			CannotExecute: isFinal(rec.Failure)}, &s.budget, at)

@@ -28,7 +28,7 @@ type supervisor struct {
 	role      *roles.RolePlan
 	instance  *roles.Instance
 	processes []roles.Process // those on this node
-	spans     bool            // the instance has processes on other nodes, so that the head decides on restarts
+	spans     bool            // the instance may have processes on other nodes, so that the head decides on restarts
 
 	budget   roles.RestartBudget
 	wasReady bool
@@ -93,7 +93,7 @@ func processesOn(instance *roles.Instance, place int) (here []roles.Process) {
 func (s *supervisor) usePlan(by *knownPlan, role *roles.RolePlan, instance *roles.Instance) {
 	s.role, s.instance = role, instance
 	s.processes = processesOn(instance, by.place)
-	s.spans = len(s.processes) < len(instance.Processes)
+	s.spans = len(s.processes) < len(instance.Processes) || role.IsFlagWorld()
 }
 
 // refreshPlan makes the next generation use the newest plan: another node of the instance may have
@@ -278,6 +278,7 @@ type generationEnd struct {
 	stopped bool            // it was told to stop
 	code    int             // then the exit code of the process of rank 0, if it was running
 	byHead  bool            // only this generation, because another node has reported an exit
+	isDone  bool            // all processes of this node have ended with 0, which is published
 	failure *health.Failure // nil if all processes have ended with 0
 	action  roles.Action    // what follows, unless it was told to stop
 	pause   time.Duration   // before a restart
@@ -296,7 +297,11 @@ func (s *supervisor) decide(generation int, end *generationEnd, exit roles.Exit)
 	case end.action == roles.ActionLose && s.role.BuiltIn.IsService():
 		s.loseService(end.failure)
 	case end.action == roles.ActionLose && s.role.IsFlagWorld():
-		s.cfg.CancelRun(end.failure) // the verdict compares it with the failures of other nodes
+		if !end.isDone && s.cfg.RunCtx.Err() == nil && s.cfg.Host.RanksStartAgain(end.failure.Failure, generation) {
+			end.action, end.pause = roles.ActionRestart, 0
+		} else {
+			s.cfg.CancelRun(end.failure) // the verdict compares it with the failures of other nodes
+		}
 	case end.action == roles.ActionLose && s.isLossFinal():
 		s.publishExit(generation, end)
 	}
@@ -327,6 +332,9 @@ func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 		return s.spans
 	}
 	s.publishExit(generation, &end)
+	if s.role.IsFlagWorld() { // the head decides
+		return true
+	}
 	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", end.pause))
 	pause := end.pause
 	if seen := end.failure.SeenAt; !seen.IsZero() {
@@ -358,10 +366,12 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	halt, cancel := context.WithCancelCause(s.stop)
 	defer cancel(nil)
 	if s.spans {
-		// Another node may report the exit of one of its processes.
-		order := signal.OrderName(s.instance.Number, generation+1, signal.OrderStop)
+		// Another node may report the exit of one of its processes. If no other process was left, the next
+		// generation starts without an order to stop.
+		stop := signal.OrderName(s.instance.Number, generation+1, signal.OrderStop)
+		start := signal.OrderName(s.instance.Number, generation+1, signal.OrderStart)
 		s.cfg.Background(func(context.Context) {
-			if s.awaitControl(halt, func(l signal.Listing) bool { return l.HasName(order) }) {
+			if s.awaitControl(halt, func(l signal.Listing) bool { return l.HasName(stop) || l.HasName(start) }) {
 				cancel(errInstanceStopped)
 			}
 		})
@@ -401,6 +411,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	first := running.runningFirst()
 	if !end.stopped && failure == nil && (s.role.BuiltIn != "" || s.role.EndsWithAnyCode()) {
 		s.publishDone(generation, running)
+		end.isDone = true
 		<-halt.Done()
 		if end.failure, exit = running.outcome(); end.failure != nil { // a spawned rank has failed
 			s.decide(generation, &end, exit)
@@ -458,11 +469,11 @@ func (s *supervisor) stepReporter(generation int) func(rank int, step float64) {
 }
 
 // flushSteps publishes the last steps of a generation that has ended, before its end is published. A
-// failure does not wait for that.
+// failure does not wait for that, unless a restart of all ranks may depend on it.
 func (s *supervisor) flushSteps(hasFailed bool) {
 	switch {
 	case !s.role.Primary:
-	case hasFailed:
+	case hasFailed && (!s.role.IsFlagWorld() || s.role.Restarts.Max == 0):
 		s.cfg.Background(s.cfg.Steps.Flush)
 	default:
 		s.cfg.Steps.Flush(s.cfg.WorkCtx)

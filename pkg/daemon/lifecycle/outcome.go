@@ -28,8 +28,10 @@ type Outcome struct {
 	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
 	// another node has decided on the end.
 	Requeue     *record.RequeueDecision
-	NextAttempt NextAttempt      // the decision about another attempt within this launch
-	Progress    *record.Progress // the job's, if the head knows it
+	NextAttempt NextAttempt // the decision about another attempt within this launch
+	// RankRestarts has the times at which the ranks of flags were started again in this run.
+	RankRestarts []time.Time
+	Progress     *record.Progress // the job's, if the head knows it
 }
 
 // ResultState describes which node decides the end of a run, and writes and prints the result.

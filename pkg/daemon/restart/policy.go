@@ -28,16 +28,43 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	}
 	id := &cfg.Identity
 	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
+	policy.addRankRestarts(cfg, len(end.RankRestarts))
 	policy.endRequested, policy.progress = endRequested, end.Progress
 	policy.setUnusable(cfg, end.AllFailures())
 	restarts, reason := decideAttempt(*end.Cause, policy)
 	end.NextAttempt.Reason = reason
 	if restarts {
-		end.NextAttempt.Number = id.Attempt + 1
+		end.NextAttempt.Number = policy.attempt + 1
 		return end
 	}
 	decideJobRequeue(cfg, end, endRequested)
 	return end
+}
+
+// DecideRanks decides whether the ranks of flags start again in the same run after a failure, and why: as
+// another attempt, which needs neither checks nor services. The ranks have been started again generation
+// times in this run. p is the progress of the job; nil if it is unknown.
+func DecideRanks(cfg *deps.Config, cause record.Failure, generation int, p *record.Progress, endRequested bool,
+) (again bool, reason string) {
+	if cause.Kind != health.RankFailed && cause.Kind != health.RankAborted {
+		return false, ""
+	}
+	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
+	policy.addRankRestarts(cfg, generation)
+	policy.endRequested, policy.progress = endRequested, p
+	return decideAttempt(cause, policy)
+}
+
+// RankPause returns the pause before ranks start again at a time, after earlier restarts of the same run.
+func RankPause(earlier []time.Time, at time.Time) time.Duration {
+	streak := 1
+	for _, began := range slices.Backward(earlier) {
+		if at.Sub(began) > stableRunTime {
+			break
+		}
+		streak, at = streak+1, began
+	}
+	return restartPause(streak)
 }
 
 // decideJobRequeue decides whether the job is requeued, by a command of the user or the launcher,
@@ -79,16 +106,24 @@ func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress
 func Succession(cfg *deps.Config, end *lifecycle.Outcome) record.Succession {
 	s := record.Succession{Requeue: end.Requeue, NextAttempt: end.NextAttempt.Number}
 	if cfg.After.Restarts > 0 {
-		s.History = &cfg.Previous.History
+		history := addRankRestarts(cfg.Previous.History, end.RankRestarts)
+		s.History = &history
 	}
 	return s
+}
+
+// addRankRestarts returns a history with restarts of ranks in the same run.
+func addRankRestarts(h record.RestartHistory, at []time.Time) record.RestartHistory {
+	h.Count += len(at)
+	h.Times = slices.Concat(h.Times, at)
+	return h
 }
 
 // attemptPolicy has the facts besides the failure that decide whether another attempt follows.
 type attemptPolicy struct {
 	maxRestarts  int // 0: none
 	rules        config.RestartRules
-	attempt      int              // the failed attempt: 0 is the first
+	attempt      int              // the failed attempt: 0 is the first; a restart of ranks begins another one
 	used         int              // number of restarts so far, also before a requeue
 	progress     *record.Progress // nil if it is unknown
 	gateOpened   bool             // the failure was in a running job
@@ -124,6 +159,12 @@ func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPol
 		used:  max(cfg.Previous.History.Count, attempt),
 		nodes: id.Size, minNodes: cfg.Team.ForSize(id.Size).Min, forRoles: cfg.Roles.AreGiven(),
 	}
+}
+
+// addRankRestarts adds restarts of ranks in the same run.
+func (p *attemptPolicy) addRankRestarts(cfg *deps.Config, count int) {
+	p.attempt += count
+	p.used = max(cfg.Previous.History.Count+count, p.attempt)
 }
 
 // decideAttempt reports whether a run with this cause is restarted within its launch, and why; the
@@ -179,7 +220,7 @@ func (p attemptPolicy) isTrigger(kind health.Kind) bool {
 	case health.ServiceDied, health.SandboxDied:
 		return p.gateOpened && (any || p.rules.On == config.RestartOnService)
 	case health.RankFailed, health.RankAborted:
-		return any || p.rules.On == config.RestartOnRank
+		return p.rules.RestartsRanks()
 	case health.DriverFailed:
 		return any
 	default:
@@ -401,7 +442,7 @@ func chooseMove(s attemptState, floor int, relaunches bool) nextMove {
 	case !s.ended:
 		return nextMove{actionAwait, s.newest}
 	case s.next > s.newest || relaunches && !s.succeeded:
-		return nextMove{actionBegin, s.newest + 1}
+		return nextMove{actionBegin, max(s.next, s.newest+1)}
 	default:
 		return nextMove{actionFinish, s.newest}
 	}

@@ -165,6 +165,70 @@ func TestRestartBudget(t *testing.T) {
 	}
 }
 
+// TestRanksStartAgain verifies after which failures ranks start again within a run, and that this counts as
+// an attempt.
+func TestRanksStartAgain(t *testing.T) {
+	failure := func(kind health.Kind, code int) record.Failure { return record.Failure{Kind: kind, Code: code} }
+	stuck := &record.Progress{MaxStep: 7}
+	for _, tc := range []struct {
+		name       string
+		cause      record.Failure
+		on         config.RestartTrigger
+		known      int // restarts before the run
+		generation int
+		progress   *record.Progress
+		again      bool
+		why        string
+	}{
+		{"a rank", failure(health.RankFailed, 3), config.RestartOnRank, 0, 0, nil, true,
+			"attempt 2 of at most 3 follows"},
+		{"with any", failure(health.RankAborted, 3), config.RestartOnAny, 0, 1, nil, true,
+			"attempt 3 of at most 3 follows"},
+		{"by default", failure(health.RankFailed, 3), "", 0, 0, nil, false, "without --restart-on=rank"},
+		{"too often", failure(health.RankFailed, 3), config.RestartOnRank, 0, 2, nil, false,
+			"in attempt 3 of at most 3"},
+		{"after a requeue", failure(health.RankFailed, 3), config.RestartOnRank, 1, 1, nil, false,
+			"in attempt 2 of at most 2"},
+		{"a mistake", failure(health.RankFailed, 65), config.RestartOnRank, 0, 0, nil, false, "after this code"},
+		{"a lost node", failure(health.PeerLost, 0), config.RestartOnRank, 0, 0, nil, false, ""},
+		{"no step", failure(health.RankFailed, 3), config.RestartOnRank, 0, 1, stuck, false, "no step was gained"},
+	} {
+		after := config.PostRun{Restarts: 2, Rules: config.RestartRules{On: tc.on}}
+		cfg := testConfig(launcher.Identity{Size: 4}, after)
+		cfg.Previous.History.Count = tc.known
+		again, why := DecideRanks(cfg, tc.cause, tc.generation, tc.progress, false)
+		if again != tc.again || !strings.Contains(why, tc.why) {
+			t.Errorf("%s: again %v: %s", tc.name, again, why)
+		}
+	}
+}
+
+// TestRankPause verifies that the first restart within a run comes at once, and that the pauses before
+// others grow until the ranks have run for long.
+func TestRankPause(t *testing.T) {
+	began := time.Now()
+	at := func(minutes ...int) (times []time.Time) {
+		for _, m := range minutes {
+			times = append(times, began.Add(time.Duration(m)*time.Minute))
+		}
+		return times
+	}
+	for _, tc := range []struct {
+		earlier []time.Time
+		want    time.Duration
+	}{
+		{nil, 0},
+		{at(59), time.Second},
+		{at(55, 59), 2 * time.Second},
+		{at(30, 59), time.Second},
+		{at(30), 0},
+	} {
+		if got := RankPause(tc.earlier, at(60)[0]); got != tc.want {
+			t.Errorf("after restarts at %v the pause is %s, want %s", tc.earlier, got, tc.want)
+		}
+	}
+}
+
 func testConfig(id launcher.Identity, after config.PostRun) *deps.Config {
 	return &deps.Config{Config: config.Config{Identity: id, After: after}}
 }

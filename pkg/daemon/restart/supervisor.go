@@ -253,6 +253,7 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	if s.claimed = nil; end.ClaimedResult {
 		s.claimed = end
 	}
+	s.cfg.Previous.History = addRankRestarts(s.cfg.Previous.History, end.RankRestarts)
 	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, time.Now())
 	if end.Progress != nil {
 		s.cfg.Previous.History.Progress = end.Progress
@@ -362,6 +363,9 @@ func (s *supervisor) loadPreviousResults(ctx context.Context, begun signal.Attem
 		}
 	}
 	for _, r := range all {
+		if h := r.History; h != nil && h.Count > s.cfg.Previous.History.Count { // with those of ranks
+			s.cfg.Previous.History.Count, s.cfg.Previous.History.Times = h.Count, h.Times
+		}
 		end := lifecycle.Outcome{Cause: r.Cause, Consequences: r.Consequences}
 		s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, r.WrittenAt)
 		s.continueProgress(r.Progress)

@@ -51,6 +51,7 @@ type Monitor struct {
 	mu        sync.Mutex
 	own       ownSteps                  // this node's
 	processes map[string]Process        // the instances', by the name of the child
+	ranks     Process                   // the instance and generation of the ranks of flags
 	worlds    func(instance int) string // returns the name of an instance; nil without roles
 	job       jobSteps                  // used only on the head
 
@@ -77,7 +78,8 @@ func New(cfg *deps.Config) *Monitor {
 	m := &Monitor{
 		nodeIndex: record.NodeOfMember(id.NodeIndex, id.Size), size: id.Size,
 		hasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), started: time.Now(), first: make(chan struct{}),
-		own: newOwnSteps(), processes: make(map[string]Process), published: make(map[int]publishedName),
+		ranks: Process{Instance: signal.NoInstance},
+		own:   newOwnSteps(), processes: make(map[string]Process), published: make(map[int]publishedName),
 	}
 	m.jobStart = cmp.Or(cfg.FirstStart, m.started).Add(-cfg.Previous.EarlierDuration)
 	if cfg.Progress != "" {
@@ -93,6 +95,20 @@ func (m *Monitor) SetWorlds(name func(instance int) string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.worlds = name
+}
+
+// StartRanks makes the ranks of flags a generation of an instance.
+func (m *Monitor) StartRanks(instance, generation int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ranks = Process{Instance: instance, Generation: generation}
+}
+
+// ResetGained makes the head determine anew whether the job gains a step: its ranks are started again.
+func (m *Monitor) ResetGained() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.job.account.ResetGained()
 }
 
 // AddProcess makes a child that is about to start a process of an instance, whose steps count.
@@ -124,7 +140,15 @@ func (m *Monitor) processOf(child string) Process {
 	if p, known := m.processes[child]; known {
 		return p
 	}
-	return Process{Instance: signal.NoInstance, Rank: rankOf(child)}
+	return m.rankProcess(rankOf(child))
+}
+
+// rankProcess returns the process of a rank of flags, or of the driver. mu must be held.
+func (m *Monitor) rankProcess(rank int) Process {
+	if rank == driverRank {
+		return Process{Instance: signal.NoInstance, Rank: rank}
+	}
+	return Process{Instance: m.ranks.Instance, Generation: m.ranks.Generation, Rank: rank}
 }
 
 func rankOf(child string) int {
@@ -139,7 +163,7 @@ func rankOf(child string) int {
 // known is false if there is none.
 func (m *Monitor) LastStep(child string) (step float64, known bool) {
 	p := m.processOf(child)
-	if p.Instance == signal.NoInstance && !service.IsUserProgram(child) {
+	if p.Rank == driverRank && p.Instance == signal.NoInstance && !service.IsUserProgram(child) {
 		return 0, false
 	}
 	m.mu.Lock()
@@ -149,7 +173,10 @@ func (m *Monitor) LastStep(child string) (step float64, known bool) {
 
 // ReportStep records a step of a rank of this node, or of the driver if rank is -1.
 func (m *Monitor) ReportStep(rank int, step float64) {
-	m.ReportProcessStep(Process{Instance: signal.NoInstance, Rank: rank}, step)
+	m.mu.Lock()
+	p := m.rankProcess(rank)
+	m.mu.Unlock()
+	m.ReportProcessStep(p, step)
 }
 
 // ReportProcessStep records a step of a process of an instance. Steps of earlier generations are

@@ -65,7 +65,6 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	case err != nil && cfg.World.PMIx != pmix.Auto:
 		return health.NewFailure(health.Launch, "cannot serve MPI on %s: %v", cfg.Identity.Host, err)
 	case err != nil:
-		cfg.Log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(err))
 		s.noPMIxReason = err.Error()
 		return nil
 	case server == nil:

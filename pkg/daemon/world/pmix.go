@@ -55,6 +55,9 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 		} else {
 			p.server, p.err = startPMIxServer(ctx, cfg, log)
 		}
+		if p.err != nil && cfg.World.PMIx == pmix.Auto && ctx.Err() == nil {
+			log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(p.err))
+		}
 		close(p.started)
 		if p.server == nil {
 			return
@@ -63,6 +66,15 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 		p.server.Stop()
 	})
 	return p
+}
+
+// Renew calls start, which starts a server for another generation of the ranks, unless they have none.
+// The start must have ended.
+func (p *PMIxStartup) Renew(start func() *PMIxStartup) *PMIxStartup {
+	if p == nil || p.server == nil {
+		return p
+	}
+	return start()
 }
 
 // awaitServer waits until the server has been started. It returns nil without an error if no server

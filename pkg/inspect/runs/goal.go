@@ -58,7 +58,7 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 		if err != nil || !last.Over() || last.NextAttempt == 0 {
 			return last, err
 		}
-		logDir, next := filepath.Dir(path), launcher.NextAttempt(last.Run)
+		logDir, next := filepath.Dir(path), launcher.AttemptName(last.Run, last.NextAttempt)
 		find := func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }
 		path, err = Await(ctx, find, func(*NoRunError) {})
 		if err != nil {

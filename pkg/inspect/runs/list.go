@@ -106,6 +106,13 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	if run.Job != nil {
 		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
+	if r := run.Result; r != nil && r.History != nil {
+		for _, at := range r.History.Times { // the ranks may have been started again in this run
+			if at.After(run.Control.Job.At) {
+				s.Restarts++
+			}
+		}
+	}
 	if status.OtherVersion {
 		s.Problem = strings.Join(status.Problems, "; ")
 	}

@@ -13,7 +13,8 @@ import (
 // TestWantedBy verifies which logs a word selects, by their names.
 func TestWantedBy(t *testing.T) {
 	names := strings.Fields(
-		"driver.log head.log daemon-0000.log worker-0000.log worker-0001.log rank-0000.log rank-0001.log")
+		"driver.log head.log daemon-0000.log worker-0000.log worker-0001.log rank-0000.log rank-0001.log " +
+			"rank-0001.g1.log")
 	for _, tc := range []struct {
 		word string
 		want []string

@@ -48,10 +48,12 @@ func TestCountRestarts(t *testing.T) {
 	}
 }
 
-func TestNextAttempt(t *testing.T) {
-	for run, want := range map[string]string{"53.0": "53.0-a1", "53.0-r1-a9": "53.0-r1-a10", "train-a": "train-a-a1"} {
-		if got := NextAttempt(run); got != want {
-			t.Errorf("after %s follows %s, want %s", run, got, want)
+func TestAttemptName(t *testing.T) {
+	for run, want := range map[string]string{
+		"53.0": "53.0-a10", "53.0-r1-a9": "53.0-r1-a10", "train-a": "train-a-a10",
+	} {
+		if got := AttemptName(run, 10); got != want {
+			t.Errorf("attempt 10 of %s is %s, want %s", run, got, want)
 		}
 	}
 }

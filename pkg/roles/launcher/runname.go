@@ -108,16 +108,12 @@ func CountRestarts(run, launchID string) int {
 	return order[0] + order[2]
 }
 
-// NextAttempt returns the name of the attempt that follows a run.
-func NextAttempt(run string) string {
-	attempt := 0
-	if at := strings.LastIndex(run, attemptSeparator); at >= 0 {
-		if digits := run[at+len(attemptSeparator):]; isDecimal(digits) {
-			run = run[:at]
-			attempt, _ = strconv.Atoi(digits)
-		}
+// AttemptName returns the name of a later attempt, which is not the first one, of the launch of a run.
+func AttemptName(run string, attempt int) string {
+	if at := strings.LastIndex(run, attemptSeparator); at >= 0 && isDecimal(run[at+len(attemptSeparator):]) {
+		run = run[:at]
 	}
-	return run + attemptSeparator + strconv.Itoa(attempt+1)
+	return run + attemptSeparator + strconv.Itoa(attempt)
 }
 
 // NormalizeJobName converts the name of a job or of its step, as the commands of a launcher print
