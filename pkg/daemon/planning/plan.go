@@ -2,6 +2,7 @@ package planning
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -68,13 +69,18 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, early *roles.PlanRec
 	return early, nil
 }
 
-// ReadPlan reads the plan with a number.
+// ReadPlan reads the plan with a number. If ctx ends first, but not by its deadline, the error is its
+// cause: the run may have ended in order.
 func ReadPlan(ctx context.Context, dir *signal.Dir, number int) (*roles.PlanRecord, error) {
 	rec := &roles.PlanRecord{Number: number}
-	if err := dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec); err != nil {
-		return nil, health.AsFailure(err)
+	err := dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec)
+	switch {
+	case err == nil:
+		return rec, nil
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), health.ErrDeadline):
+		return nil, context.Cause(ctx)
 	}
-	return rec, nil
+	return nil, health.AsFailure(err)
 }
 
 // MakePlan makes the plan of the roles on nodes with these offers.
