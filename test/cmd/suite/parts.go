@@ -86,7 +86,8 @@ var allParts = []part{
 		needs: []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run " +
 			"'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
-			"go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone|WithMPI' ./test/local"},
+			"go test -tags mpi -timeout 5m -count=1 -run " +
+			"'OwnMPIRun|StartedByMPIRun|Alone|WithMPI|RanksStartAgain' ./test/local"},
 	{name: "launchers: mpirun, stand-ins of others", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
