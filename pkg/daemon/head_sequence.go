@@ -397,6 +397,9 @@ func (h *head) driverEnd(ctx context.Context, driver process.Handle) error {
 		return context.Cause(ctx)
 	}
 	why, requested := h.node.children.EndedBySignal(driver)
+	if line := service.ErrorLine(driver); line != "" && !requested {
+		why = ": " + line
+	}
 	return &lifecycle.Outcome{Orderly: true, Requested: requested, Name: health.DriverOutcomeName,
 		Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String() + why}
 }

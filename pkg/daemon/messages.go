@@ -105,7 +105,7 @@ func (n *node) exitUnjoined(err error) int {
 
 // buildResult returns the result of the run, as far as this node knows it.
 func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
-	return &record.Result{
+	result := &record.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason,
 		Cause: end.Cause, BadNodes: end.BadNodes,
 		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime,
@@ -114,6 +114,14 @@ func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
 			ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Progress: end.Progress,
 		Succession: restart.Succession(&n.cfg, end),
 	}
+	switch {
+	case end.Cause != nil:
+		result.ErrorLine = end.Cause.ErrorLine
+	case end.Name == health.DriverOutcomeName:
+		driver, _ := n.children.DriverEnd()
+		result.ErrorLine = driver.ErrorLine
+	}
+	return result
 }
 
 // carryOutRestart carries out the decision of [restart.Decide] on the node that has written the

@@ -255,10 +255,23 @@ func (c *Child) Exit() Exit {
 // cut to 1 KiB, including a line that is not complete yet. Once Ended is closed, everything that the
 // child printed is included: LastLines waits for it, but at most one second.
 func (c *Child) LastLines() []string {
+	c.awaitSettled()
+	return c.out.lastLines()
+}
+
+// RecentLines returns the last lines of standard output and of standard error, at most 200 of each; none
+// if Spec.KeepLines is negative. Like LastLines, it waits for what the child printed last.
+func (c *Child) RecentLines() (out, err []string) {
+	c.awaitSettled()
+	return c.out.recentLines()
+}
+
+// awaitSettled waits until everything that a child printed before its end has been read, at most one
+// second.
+func (c *Child) awaitSettled() {
 	if ctxutil.AwaitDoneFor(c.reaped, 0) {
 		ctxutil.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)
 	}
-	return c.out.lastLines()
 }
 
 // OutputStats returns how many bytes the child has printed, and how long ago the last of them

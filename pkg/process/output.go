@@ -22,6 +22,9 @@ const (
 	maxLineLength = 64 << 10
 	// continuedMark is written to the log after each piece of such a line except the last.
 	continuedMark = " [bringupd: the line continues]"
+	// maxRecentLines is the number of last lines of each stream in which the error of a child is searched
+	// for: stacks may follow it.
+	maxRecentLines = 200
 	// maxTailLine is the maximum length of a line that is kept for LastLines, in bytes.
 	maxTailLine = 1 << 10
 	// maxPipeContent is how much is still read from a pipe after the deadline: the maximum content of
@@ -50,10 +53,8 @@ type childOutput struct {
 	logging   sync.Mutex
 	logBuffer []byte // buffer for the log, reused; guarded by logging
 
-	mu sync.Mutex
-	// last lines, newest last. The slices are reused, because a driver prints millions of lines
-	tail      [][]byte
-	tailCount int // number of lines in tail, counted from its end
+	mu   sync.Mutex
+	tail lineRing // last lines of both streams
 	// [childOutput.finishReaders] was called; changes together with the readers' deadlines
 	finishing bool
 }
@@ -79,13 +80,14 @@ func (l *latch) release() {
 }
 
 func newChildOutput(spec Spec) *childOutput {
-	out := &childOutput{tail: make([][]byte, spec.KeepLines), log: spec.Log, ending: spec.Ending}
+	out := &childOutput{tail: newLineRing(spec.KeepLines), log: spec.Log, ending: spec.Ending}
 	out.settled.setLocks(2)
 	out.delivered.setLocks(2)
 	out.closed.setLocks(2)
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
 		out.streams[i] = &outputStream{
 			out: out, writer: pass, lines: LineSplitter{MaxLength: maxLineLength},
+			recent: newLineRing(min(spec.KeepLines, 1) * maxRecentLines),
 			settle: sync.OnceFunc(out.settled.release),
 		}
 	}
@@ -113,16 +115,45 @@ func (o *childOutput) closePipes() {
 func (o *childOutput) lastLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var lines []string
-	for _, line := range o.tail[len(o.tail)-o.tailCount:] {
-		lines = append(lines, string(line))
+	return o.tail.list(o.streams[:]...)
+}
+
+// recentLines returns the last lines of standard output and of standard error, including incomplete ones.
+func (o *childOutput) recentLines() (out, err []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.streams[0].recent.list(o.streams[0]), o.streams[1].recent.list(o.streams[1])
+}
+
+// lineRing has the last lines of output. The slices are reused, because a driver prints millions of lines.
+type lineRing struct {
+	lines [][]byte
+	next  int // index of the oldest line, which the next one replaces
+	count int
+}
+
+func newLineRing(size int) lineRing { return lineRing{lines: make([][]byte, size)} }
+
+func (r *lineRing) add(line []byte) {
+	if len(r.lines) == 0 {
+		return
 	}
-	for _, s := range o.streams {
+	r.lines[r.next] = appendVisible(r.lines[r.next][:0], line)
+	r.next = (r.next + 1) % len(r.lines)
+	r.count = min(r.count+1, len(r.lines))
+}
+
+// list returns the lines, the newest last, with the incomplete ones of streams.
+func (r *lineRing) list(streams ...*outputStream) (lines []string) {
+	for i := range r.count {
+		lines = append(lines, string(r.lines[(r.next-r.count+i+len(r.lines))%len(r.lines)]))
+	}
+	for _, s := range streams {
 		if begun := s.lines.partialLine; len(begun) > 0 {
 			lines = append(lines, string(appendVisible(nil, begun)))
 		}
 	}
-	return lines[max(0, len(lines)-len(o.tail)):]
+	return lines[max(0, len(lines)-len(r.lines)):]
 }
 
 // interruptReaders makes the readers read what is in the pipes now, by a deadline that has passed.
@@ -176,6 +207,7 @@ type outputStream struct {
 	pipe   *os.File
 	writer io.Writer    // may be nil
 	lines  LineSplitter // guarded by out.mu
+	recent lineRing     // its last lines; guarded by out.mu
 	err    error        // why passing on ended; read by others after out.delivered opens
 	settle func()       // releases out.settled once
 }
@@ -274,12 +306,8 @@ func (s *outputStream) writeLog(cut func()) {
 // handleLine handles one line, or a piece of one that goes on. The caller holds logging and mu.
 func (s *outputStream) handleLine(line []byte, goesOn bool) {
 	o := s.out
-	if size := len(o.tail); size > 0 {
-		oldest := o.tail[0]
-		copy(o.tail, o.tail[1:])
-		o.tail[size-1] = appendVisible(oldest[:0], line)
-		o.tailCount = min(o.tailCount+1, size)
-	}
+	o.tail.add(line)
+	s.recent.add(line)
 	o.logBuffer = append(o.logBuffer, line...)
 	if goesOn {
 		o.logBuffer = append(o.logBuffer, continuedMark...)

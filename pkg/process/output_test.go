@@ -166,6 +166,19 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
+// TestRecentLines verifies that the lines of each stream are kept apart, up to a maximum.
+func TestRecentLines(t *testing.T) {
+	c := start(t, newSupervisor(t), shell("seq 300; seq 500 502 >&2; printf 503 >&2"))
+	finished(t, c)
+	out, err := c.RecentLines()
+	if want := strings.Fields("500 501 502 503"); !slices.Equal(err, want) {
+		t.Errorf("standard error has %q, want %q", err, want)
+	}
+	if len(out) != maxRecentLines || out[0] != "101" || out[maxRecentLines-1] != "300" {
+		t.Errorf("standard output has %d lines, %q", len(out), out)
+	}
+}
+
 func TestAppendShownCutsBetweenCharacters(t *testing.T) {
 	line := strings.Repeat("x", maxTailLine-1) + "é"
 	if got := string(appendVisible(nil, []byte(line))); got != strings.Repeat("x", maxTailLine-1)+"…" {

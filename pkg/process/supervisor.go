@@ -243,6 +243,7 @@ type Handle interface {
 	Done() <-chan struct{}
 	Exit() Exit
 	LastLines() []string
+	RecentLines() (out, err []string)
 	OutputStats() (bytes int64, ago time.Duration)
 	OwnsProcess(pid int) bool
 	Signal(sig syscall.Signal) error

@@ -433,7 +433,7 @@ func (c *Children) DriverEnd() (end record.ChildExit, lines []string) {
 	if printed, _ := driver.OutputStats(); printed > 0 {
 		lines = append([]string{}, driver.LastLines()...)
 	}
-	return record.ChildExit{ExitText: exit.String(), OOM: exit.OOM}, lines
+	return record.ChildExit{ExitText: exit.String(), OOM: exit.OOM, ErrorLine: ErrorLine(driver)}, lines
 }
 
 // Count returns the number of children.

@@ -482,8 +482,8 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 	return f
 }
 
-// AddChildInfo adds the child's name, exit and last lines to f, and returns f. If the child has died
-// of a signal that was passed on, it also changes the kind.
+// AddChildInfo adds the child's name, exit, error and last lines to f, and returns f. If the child has
+// died of a signal that was passed on, it also changes the kind.
 func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
@@ -496,8 +496,16 @@ func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health
 		if f.WorldRank != nil {
 			f.WorldRank.Symptom = "" // it is explained
 		}
+	} else if f.ErrorLine = ErrorLine(child); f.ErrorLine != "" {
+		f.Message += ": " + f.ErrorLine
 	}
 	return f
+}
+
+// ErrorLine returns the line of a child's output that says why it has failed, or an empty string.
+func ErrorLine(child process.Handle) string {
+	out, err := child.RecentLines()
+	return health.FindErrorLine(child.Exit().ShellStatus(), err, out)
 }
 
 func omitNoise(lines []string, isNoise func(string) bool) []string {

@@ -112,6 +112,9 @@ func (c *child) OwnsProcess(pid int) bool {
 }
 func (c *child) LastLines() []string { return c.out.lastLines() }
 
+// RecentLines implements process.Handle.
+func (c *child) RecentLines() (out, err []string) { return c.out.lastLines(), nil }
+
 // Exit implements process.Handle.
 func (c *child) Exit() process.Exit {
 	c.mu.Lock()

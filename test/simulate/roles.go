@@ -147,7 +147,10 @@ func (*standIn) PID() int                 { return 0 }
 func (c *standIn) Ended() <-chan struct{} { return c.ended }
 func (c *standIn) Done() <-chan struct{}  { return c.ended }
 func (*standIn) LastLines() []string      { return nil }
-func (*standIn) OwnsProcess(int) bool     { return false }
+
+// RecentLines implements process.Handle.
+func (*standIn) RecentLines() (out, err []string) { return nil, nil }
+func (*standIn) OwnsProcess(int) bool             { return false }
 
 func (*standIn) OutputStats() (bytes int64, ago time.Duration) { return 0, 0 }
 

@@ -211,6 +211,8 @@ type ChildExit struct {
 	// description of the end; empty if the child has not ended
 	ExitText string     `json:"exit,omitempty"`
 	OOM      *OOMReport `json:"oom,omitempty"` // set if the kernel killed processes meanwhile
+	// ErrorLine is the line of its output that says why it has failed; empty if none does.
+	ErrorLine string `json:"error,omitempty"`
 }
 
 // WorldRank is a rank of the world, with the information that users need to find it.
@@ -387,6 +389,9 @@ type FailureContext struct {
 	// open then, by the head's clock.
 	AtPhase   Phase         `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
+	// ErrorLine is the line of the output of the cause, or of the driver, that says why it has failed;
+	// empty if none does.
+	ErrorLine string `json:"error,omitempty"`
 	// Consequences are the other failures, without their last lines, as many as fit in a record.
 	Consequences []Failure `json:"consequences,omitempty"`
 	Advice       []string  `json:"advice,omitempty"` // recommended next steps

@@ -1,0 +1,45 @@
+package local
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// TestErrorInTheHeadline checks that the last words of a job, its result and its cause have the error
+// of the program that has failed, without secrets, and not that of a program that has handled it.
+func TestErrorInTheHeadline(t *testing.T) {
+	const raise = `printf 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n` +
+		`ValueError: loss is NaN, password=hunter2\n' >&2; echo step 7; `
+	const line = "ValueError: loss is NaN, password=…"
+	for _, tc := range []struct {
+		name, program string
+		flags         []string
+		says, want    string
+		code          int
+	}{
+		{"driver", raise + "exit 1", nil, "the driver has ended: exit code 1: " + line, line, 1},
+		{"handled by the driver", raise + "exit 3", nil, "the driver has ended: exit code 3 (took", "", 3},
+		{"rank", "[ $RANK = 0 ] && exec sleep 300; " + raise + "exit 1",
+			[]string{"--ranks-per-node=2", "--oversubscribe"}, ") failed: exit code 1: " + line, line, 1},
+		{"service", "sleep 300", []string{"--worker-cmd=" + raise + "exit 1"}, ": exit code 1: " + line,
+			line, 77},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := startLocal(t, 1, tc.flags, tc.program)
+			code := j.AwaitEnd(ceiling)
+			var result record.Result
+			isThere := j.Read(&result, signal.NameResult)
+			says := strings.Contains(j.Said.String(), tc.says)
+			if !isThere || code != tc.code || result.ErrorLine != tc.want || !says {
+				t.Errorf("it ended with %d, and the error %q:\n%s", code, result.ErrorLine, &j.Said)
+			}
+			if result.Cause != nil && result.Cause.ErrorLine != tc.want {
+				t.Errorf("the cause has the error %q", result.Cause.ErrorLine)
+			}
+		})
+	}
+}
