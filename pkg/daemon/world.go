@@ -193,8 +193,8 @@ func (h *head) openFlagWorld(rec *world.Placement) {
 	h.rendezvous.Add("", rendezvous.World{Head: first.Rendezvous, Nodes: h.membership.MemberNodes})
 }
 
-// newFlagWorld returns the head's side of the world of the ranks of flags, or of a later generation of
-// them.
+// newFlagWorld returns the head's side of the world of the ranks of flags, or of a later generation
+// of them.
 func (h *head) newFlagWorld(rec *world.Placement, jobName string) *world.Head {
 	next := world.NewHead(world.HeadConfig{
 		Placement: rec, JobName: jobName,

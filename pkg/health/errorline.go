@@ -13,8 +13,8 @@ import (
 const maxErrorLine = 200
 
 // FindErrorLine returns the line of a failed program's output that says why it has failed, or an
-// empty string if no line certainly does. code is its exit code as a shell shows it: 128+n for signal
-// n. outputs has the last lines of its outputs, the most likely one first.
+// empty string if no line certainly does. code is its exit code as a shell shows it: 128+n for
+// signal n. outputs has the last lines of its outputs, the most likely one first.
 //
 // The line has at most 200 characters, and secrets are replaced.
 func FindErrorLine(code int, outputs ...[]string) string {
@@ -33,11 +33,11 @@ func FindErrorLine(code int, outputs ...[]string) string {
 // its program.
 type errorFormat struct {
 	codes []int // exit codes with which such a program ends; nil: any but 0
-	// find returns the text of the error if it begins with the line at an index, and the index after
-	// its last line, which is 0 if no error begins there.
+	// find returns the text of the error if it begins with the line at an index, and the index
+	// after its last line, which is 0 if no error begins there.
 	find func(lines []string, at int) (text string, end int)
-	// mayGoOn reports whether other lines may follow an error, of which before is the line before it;
-	// nil: none, because the program does nothing after it.
+	// mayGoOn reports whether other lines may follow an error, of which before is the line before
+	// it; nil: none, because the program does nothing after it.
 	mayGoOn func(before string, rest []string) bool
 	// isOuter marks the report of a program about another one, whose own error says more.
 	isOuter bool
@@ -71,8 +71,8 @@ func findError(lines []string, code int) string {
 		}
 		at = next
 	}
-	// The newest error that nothing follows is the reason of the end, or the one before it of which it
-	// is a consequence.
+	// The newest error that nothing follows is the reason of the end, or the one before it of which
+	// it is a consequence.
 	best := ""
 	for i, e := range slices.Backward(found) {
 		rest := lines[e.end:]

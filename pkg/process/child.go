@@ -259,15 +259,15 @@ func (c *Child) LastLines() []string {
 	return c.out.lastLines()
 }
 
-// RecentLines returns the last lines of standard output and of standard error, at most 200 of each; none
-// if Spec.KeepLines is negative. Like LastLines, it waits for what the child printed last.
+// RecentLines returns the last lines of standard output and of standard error, at most 200 of each;
+// none if Spec.KeepLines is negative. Like LastLines, it waits for what the child printed last.
 func (c *Child) RecentLines() (out, err []string) {
 	c.awaitSettled()
 	return c.out.recentLines()
 }
 
-// awaitSettled waits until everything that a child printed before its end has been read, at most one
-// second.
+// awaitSettled waits until everything that a child printed before its end has been read, at most
+// one second.
 func (c *Child) awaitSettled() {
 	if ctxutil.AwaitDoneFor(c.reaped, 0) {
 		ctxutil.AwaitDoneFor(c.out.settled.open, c.supervisor.timeouts.outputDrain)

@@ -22,8 +22,8 @@ const (
 	maxLineLength = 64 << 10
 	// continuedMark is written to the log after each piece of such a line except the last.
 	continuedMark = " [bringupd: the line continues]"
-	// maxRecentLines is the number of last lines of each stream in which the error of a child is searched
-	// for: stacks may follow it.
+	// maxRecentLines is the number of last lines of each stream in which the error of a child is
+	// searched for: stacks may follow it.
 	maxRecentLines = 200
 	// maxTailLine is the maximum length of a line that is kept for LastLines, in bytes.
 	maxTailLine = 1 << 10
@@ -118,14 +118,16 @@ func (o *childOutput) lastLines() []string {
 	return o.tail.list(o.streams[:]...)
 }
 
-// recentLines returns the last lines of standard output and of standard error, including incomplete ones.
+// recentLines returns the last lines of standard output and of standard error, including incomplete
+// ones.
 func (o *childOutput) recentLines() (out, err []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams[0].recent.list(o.streams[0]), o.streams[1].recent.list(o.streams[1])
 }
 
-// lineRing has the last lines of output. The slices are reused, because a driver prints millions of lines.
+// lineRing has the last lines of output. The slices are reused, because a driver prints millions of
+// lines.
 type lineRing struct {
 	lines [][]byte
 	next  int // index of the oldest line, which the next one replaces

@@ -64,12 +64,12 @@ func (d *Definition) EndsWithAnyCode() bool {
 	return d.Primary && (d.BuiltIn == BuiltInDriver || d.Placement.RanksGoOn)
 }
 
-// IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its node,
-// with which the daemon ends; ranks that have ended may have spawned others.
+// IsFlagWorld reports whether the role is the world of ranks of flags. A rank that fails fails its
+// node, unless all ranks start again; ranks that have ended may have spawned others.
 func (d *Definition) IsFlagWorld() bool { return d.BuiltIn == BuiltInRanks }
 
-// EndsWithRun reports whether the processes of the role end when the run does, without an order, and a
-// failure is final: it is that of the node, or the sandbox of the node is lost.
+// EndsWithRun reports whether the processes of the role end when the run does, without an order. An
+// instance that is lost is then a failure of the node, or the sandbox of the node is lost.
 func (d *Definition) EndsWithRun() bool { return d.IsFlagWorld() || d.BuiltIn.IsService() }
 
 // Placement states on which nodes the instances of a role run, and which resources they get.

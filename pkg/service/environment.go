@@ -31,7 +31,8 @@ type Environment struct {
 	NCCLAddress  string            // reserved for NCCL's RAS subsystem; empty if there is none
 }
 
-// AttemptVariable is the number of the attempt: how often the process has been started before in its launch.
+// AttemptVariable is the number of the attempt: how often the process has been started before in
+// its launch.
 const AttemptVariable = "BRINGUPD_ATTEMPT"
 
 // AddTo returns base with the variables of the environment added, and the nodes excluded from a

@@ -482,8 +482,8 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 	return f
 }
 
-// AddChildInfo adds the child's name, exit, error and last lines to f, and returns f. If the child has
-// died of a signal that was passed on, it also changes the kind.
+// AddChildInfo adds the child's name, exit, error and last lines to f, and returns f. If the child
+// has died of a signal that was passed on, it also changes the kind.
 func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()

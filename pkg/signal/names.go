@@ -86,8 +86,8 @@ func LogName(what string, node, size int) string {
 // in the world instead of the node index.
 const RankLogPrefix = "rank"
 
-// RankLogName returns the name in LogsDir of the log of a rank that has been started again generation times:
-// rank-0003.log, or rank-0003.g1.log.
+// RankLogName returns the name in LogsDir of the log of a rank that has been started again
+// generation times: rank-0003.log, or rank-0003.g1.log.
 func RankLogName(rank, generation int) string {
 	name := LogName(RankLogPrefix, rank, 0)
 	if generation == 0 {

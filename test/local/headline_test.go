@@ -8,8 +8,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestErrorInTheHeadline checks that the last words of a job, its result and its cause have the error
-// of the program that has failed, without secrets, and not that of a program that has handled it.
+// TestErrorInTheHeadline checks that the last words of a job, its result and its cause have the
+// error of the program that has failed, without secrets, and not that of a program that has handled
+// it.
 func TestErrorInTheHeadline(t *testing.T) {
 	const raise = `printf 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n` +
 		`ValueError: loss is NaN, password=hunter2\n' >&2; echo step 7; `

@@ -109,8 +109,9 @@ func TestRolesWithMPIThatDie(t *testing.T) {
 	}
 }
 
-// TestRanksStartAgain checks that a world of MPI ranks is started again: the ranks of a role, and those of
-// flags, of which one exits in the first world and another one calls MPI_Abort in the second.
+// TestRanksStartAgain checks that a world of MPI ranks is started again: the ranks of a role, and
+// those of flags, of which one exits in the first world and another one calls MPI_Abort in the
+// second.
 func TestRanksStartAgain(t *testing.T) {
 	for _, mpi := range []string{"MPICH", "OPENMPI", "OPENMPI4"} {
 		t.Run(mpi, func(t *testing.T) {

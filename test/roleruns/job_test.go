@@ -236,8 +236,8 @@ func (j *job) checkLost(m *model) {
 	}
 }
 
-// planSpread is the maximum time between the starts of two processes of which the earlier one knows a newer
-// plan: two spares can take their places one right after the other.
+// planSpread is the maximum time between the starts of two processes of which the earlier one knows
+// a newer plan: two spares can take their places one right after the other.
 const planSpread = time.Second
 
 // checkEndpoints checks the files of endpoints on all nodes whose daemons live. The endpoints are those

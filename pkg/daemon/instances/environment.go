@@ -82,7 +82,8 @@ func (e environment) keys() (keys []string) {
 // withoutKeys returns a failure without the keys of roles: a process may have printed its own.
 func (e environment) withoutKeys(f *health.Failure) *health.Failure {
 	hidden, keys := *f, e.keys()
-	hidden.Message, hidden.ErrorLine = textutil.HideValues(f.Message, keys), textutil.HideValues(f.ErrorLine, keys)
+	hidden.Message = textutil.HideValues(f.Message, keys)
+	hidden.ErrorLine = textutil.HideValues(f.ErrorLine, keys)
 	hidden.Lines = slices.Clone(f.Lines)
 	for i, line := range hidden.Lines {
 		hidden.Lines[i] = textutil.HideValues(line, keys)

@@ -40,11 +40,12 @@ type HeadConfig struct {
 	// IsHeadServiceUp reports whether the built-in service of the head is up; nil if there is none.
 	IsHeadServiceUp func() bool
 	Failed          func(cause record.Failure, at time.Time)
-	// NewFlagWorld returns the head's side of the world of a later generation of the ranks of flags, which has
-	// this name for MPI.
+	// NewFlagWorld returns the head's side of the world of a later generation of the ranks of
+	// flags, which has this name for MPI.
 	NewFlagWorld func(jobName string) *world.Head
-	// RestartRanks decides whether the ranks of flags start again after a failure, and after which pause.
-	// They have been started again generation times. It returns the message of the failure, with what follows.
+	// RestartRanks decides whether the ranks of flags start again after a failure, and after which
+	// pause. They have been started again generation times. It returns the message of the failure,
+	// with what follows.
 	RestartRanks func(f record.Failure, generation int) (message string, pause time.Duration, again bool)
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.

@@ -58,7 +58,8 @@ func (s *instanceState) fold() {
 
 func (s *instanceState) isOn(node int) bool { return slices.Contains(s.evidence.Nodes, node) }
 
-// spans reports whether the instance may have processes on several nodes, so that the head restarts it.
+// spans reports whether the instance may have processes on several nodes, so that the head restarts
+// it.
 func (s *instanceState) spans() bool { return len(s.evidence.Nodes) > 1 || s.role.IsFlagWorld() }
 
 // isOver reports whether the instance has no further generation: it is lost, or has ended with 0.
@@ -146,10 +147,11 @@ const (
 	exitSuperseded                   // it has started again meanwhile
 )
 
-// isFirstExit reports whether a mark is that of the first exit in the present generation, which decides
-// about a restart.
+// isFirstExit reports whether a mark is that of the first exit in the present generation, which
+// decides about a restart.
 func (s *instanceState) isFirstExit(mark record.InstanceMark) bool {
-	return mark.Generation > s.decided && mark.Generation == s.Generation && s.isOn(mark.Node) && !s.evidence.GivenUp
+	isPresent := mark.Generation > s.decided && mark.Generation == s.Generation
+	return isPresent && s.isOn(mark.Node) && !s.evidence.GivenUp
 }
 
 // recordExit records an exit on a node, and returns what follows from it.

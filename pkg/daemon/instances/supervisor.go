@@ -28,7 +28,7 @@ type supervisor struct {
 	role      *roles.RolePlan
 	instance  *roles.Instance
 	processes []roles.Process // those on this node
-	spans     bool            // the instance may have processes on other nodes, so that the head decides on restarts
+	spans     bool            // it may have processes on other nodes, so that the head decides on restarts
 
 	budget   roles.RestartBudget
 	wasReady bool
@@ -366,8 +366,8 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	halt, cancel := context.WithCancelCause(s.stop)
 	defer cancel(nil)
 	if s.spans {
-		// Another node may report the exit of one of its processes. If no other process was left, the next
-		// generation starts without an order to stop.
+		// Another node may report the exit of one of its processes. If no other process was left,
+		// the next generation starts without an order to stop.
 		stop := signal.OrderName(s.instance.Number, generation+1, signal.OrderStop)
 		start := signal.OrderName(s.instance.Number, generation+1, signal.OrderStart)
 		s.cfg.Background(func(context.Context) {

@@ -69,8 +69,8 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, early *roles.PlanRec
 	return early, nil
 }
 
-// ReadPlan reads the plan with a number. If ctx ends first, but not by its deadline, the error is its
-// cause: the run may have ended in order.
+// ReadPlan reads the plan with a number. If ctx ends first, but not by its deadline, the error is
+// its cause: the run may have ended in order.
 func ReadPlan(ctx context.Context, dir *signal.Dir, number int) (*roles.PlanRecord, error) {
 	rec := &roles.PlanRecord{Number: number}
 	err := dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesPlan.Name(number), rec)

@@ -12,7 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestReadPlanAtTheEnd verifies that a plan which cannot be read because the run ends is no failure.
+// TestReadPlanAtTheEnd verifies that a plan which cannot be read because the run ends is no
+// failure.
 func TestReadPlanAtTheEnd(t *testing.T) {
 	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "j", Key: "k", Size: 2, Host: "n"}
 	dir, err := signal.CreateRun(t.Context(), place, record.Job{})

@@ -41,9 +41,9 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	return end
 }
 
-// DecideRanks decides whether the ranks of flags start again in the same run after a failure, and why: as
-// another attempt, which needs neither checks nor services. The ranks have been started again generation
-// times in this run. p is the progress of the job; nil if it is unknown.
+// DecideRanks decides whether the ranks of flags start again in the same run after a failure, and
+// why: as another attempt, which needs neither checks nor services. The ranks have been started
+// again generation times in this run. p is the progress of the job; nil if it is unknown.
 func DecideRanks(cfg *deps.Config, cause record.Failure, generation int, p *record.Progress, endRequested bool,
 ) (again bool, reason string) {
 	if cause.Kind != health.RankFailed && cause.Kind != health.RankAborted {
@@ -55,7 +55,8 @@ func DecideRanks(cfg *deps.Config, cause record.Failure, generation int, p *reco
 	return decideAttempt(cause, policy)
 }
 
-// RankPause returns the pause before ranks start again at a time, after earlier restarts of the same run.
+// RankPause returns the pause before ranks start again at a time, after earlier restarts of the
+// same run.
 func RankPause(earlier []time.Time, at time.Time) time.Duration {
 	streak := 1
 	for _, began := range slices.Backward(earlier) {

@@ -165,8 +165,8 @@ func TestRestartBudget(t *testing.T) {
 	}
 }
 
-// TestRanksStartAgain verifies after which failures ranks start again within a run, and that this counts as
-// an attempt.
+// TestRanksStartAgain verifies after which failures ranks start again within a run, and that this
+// counts as an attempt.
 func TestRanksStartAgain(t *testing.T) {
 	failure := func(kind health.Kind, code int) record.Failure { return record.Failure{Kind: kind, Code: code} }
 	stuck := &record.Progress{MaxStep: 7}
@@ -203,8 +203,8 @@ func TestRanksStartAgain(t *testing.T) {
 	}
 }
 
-// TestRankPause verifies that the first restart within a run comes at once, and that the pauses before
-// others grow until the ranks have run for long.
+// TestRankPause verifies that the first restart within a run comes at once, and that the pauses
+// before others grow until the ranks have run for long.
 func TestRankPause(t *testing.T) {
 	began := time.Now()
 	at := func(minutes ...int) (times []time.Time) {

@@ -104,7 +104,8 @@ func (m *Monitor) StartRanks(instance, generation int) {
 	m.ranks = Process{Instance: instance, Generation: generation}
 }
 
-// ResetGained makes the head determine anew whether the job gains a step: its ranks are started again.
+// ResetGained makes the head determine anew whether the job gains a step: its ranks are started
+// again.
 func (m *Monitor) ResetGained() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

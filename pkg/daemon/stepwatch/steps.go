@@ -190,8 +190,9 @@ func (j *jobSteps) addToAccount(at time.Duration, own []signal.NodeStep) {
 }
 
 // findSlowest returns the slowest process of those that run, or of all if none does: of the slowest
-// ones of all instances on all nodes or, if only the head's node has reported any, of its processes.
-// It also returns the median and the number of the compared, which is 0 unless there are two.
+// ones of all instances on all nodes or, if only the head's node has reported any, of its
+// processes. It also returns the median and the number of the compared, which is 0 unless there are
+// two.
 func (j *jobSteps) findSlowest(own []signal.NodeStep) (slowest signal.NodeStep, median float64, count int) {
 	if len(j.others) > 0 {
 		own = slowestByInstance(own)

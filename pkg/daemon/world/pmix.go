@@ -68,8 +68,8 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 	return p
 }
 
-// Renew calls start, which starts a server for another generation of the ranks, unless they have none.
-// The start must have ended.
+// Renew calls start, which starts a server for another generation of the ranks, unless they have
+// none. The start must have ended.
 func (p *PMIxStartup) Renew(start func() *PMIxStartup) *PMIxStartup {
 	if p == nil || p.server == nil {
 		return p

@@ -108,7 +108,8 @@ func CountRestarts(run, launchID string) int {
 	return order[0] + order[2]
 }
 
-// AttemptName returns the name of a later attempt, which is not the first one, of the launch of a run.
+// AttemptName returns the name of a later attempt, which is not the first one, of the launch of a
+// run.
 func AttemptName(run string, attempt int) string {
 	if at := strings.LastIndex(run, attemptSeparator); at >= 0 && isDecimal(run[at+len(attemptSeparator):]) {
 		run = run[:at]

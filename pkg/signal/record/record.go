@@ -389,8 +389,8 @@ type FailureContext struct {
 	// open then, by the head's clock.
 	AtPhase   Phase         `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
-	// ErrorLine is the line of the output of the cause, or of the driver, that says why it has failed;
-	// empty if none does.
+	// ErrorLine is the line of the output of the cause, or of the driver, that says why it has
+	// failed; empty if none does.
 	ErrorLine string `json:"error,omitempty"`
 	// Consequences are the other failures, without their last lines, as many as fit in a record.
 	Consequences []Failure `json:"consequences,omitempty"`
