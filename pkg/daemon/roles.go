@@ -348,10 +348,7 @@ func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 			return h.requests.IsBusy() || h.node.serviceInfo.Load() == nil && !h.node.cfg.Roles.AreGiven()
 		},
 		IsHeadServiceUp: h.isServiceUp,
-		NewFlagWorld: func(jobName string) *world.Head {
-			return h.newFlagWorld(instances.PlaceFlagRanks(choice.Plan, h.node.cfg.World.MaxPerNode), jobName)
-		},
-		RestartRanks: h.restartRanks,
+		FlagRanks:       flagRanks{h, choice.Plan},
 		Failed: func(cause record.Failure, at time.Time) {
 			if cause.Kind == health.SandboxDied { // a spare may take the place of the node
 				h.reportFailure(cause, at)

@@ -55,8 +55,22 @@ func (n *node) RanksStartAgain(f record.Failure, generation int) bool {
 	return again
 }
 
-// restartRanks decides whether the ranks of flags start again after a failure.
-func (h *head) restartRanks(f record.Failure, generation int) (message string, pause time.Duration, again bool) {
+// flagRanks decides for the head about the ranks of flags by a plan. It implements
+// [instances.FlagRanks].
+type flagRanks struct {
+	*head
+	plan *roles.Plan
+}
+
+// NewWorld implements [instances.FlagRanks].
+func (h flagRanks) NewWorld(jobName string) *world.Head {
+	return h.newFlagWorld(instances.PlaceFlagRanks(h.plan, h.node.cfg.World.MaxPerNode), jobName)
+}
+
+// DecideRestart implements [instances.FlagRanks].
+func (h flagRanks) DecideRestart(
+	f record.Failure, generation int,
+) (message string, pause time.Duration, again bool) {
 	if !h.drainGPUEvents(h.node.RunCtx) { // the failure of a GPU has ended the run
 		return f.Message, 0, false
 	}
@@ -286,7 +300,9 @@ func (h *head) watchRankLinks(ctx context.Context) {
 }
 
 // OpenFlagWorld implements [instances.Host].
-func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int, number, generation int) *world.Node {
+func (n *node) OpenFlagWorld(
+	life context.Context, rec *world.Placement, nodeIndex, number, generation int,
+) *world.Node {
 	n.steps.StartRanks(number, generation)
 	id, pmix := instances.FlagGenerationID(n.Dir, number, generation), n.pmix
 	if generation > 0 {
@@ -297,7 +313,7 @@ func (n *node) OpenFlagWorld(rec *world.Placement, nodeIndex int, number, genera
 	}
 	place := &service.Slot{Place: nodeIndex, Size: len(rec.Hosts)}
 	here := world.OpenNode(n.RunCtx, world.Config{
-		NodeConfig: n.WorldConfig(), ID: id, Placement: rec, NodeIndex: nodeIndex, PMIx: pmix,
+		NodeConfig: n.WorldConfig().Within(life), ID: id, Placement: rec, NodeIndex: nodeIndex, PMIx: pmix,
 		BaseEnv: func() []string { return n.rankEnv(place, rec, generation) },
 	})
 	n.worldNode.Store(here)

@@ -75,7 +75,7 @@ func (h *Head) decideRanks(state *instanceState, mark record.InstanceMark, rec *
 	isFirst := state.isFirstExit(mark)
 	h.mu.Unlock()
 	if isFirst && h.cfg.RunCtx.Err() == nil {
-		rec.Message, rec.Pause, rec.WillRestart = h.cfg.RestartRanks(rec.Failure, mark.Generation)
+		rec.Message, rec.Pause, rec.WillRestart = h.cfg.FlagRanks.DecideRestart(rec.Failure, mark.Generation)
 	}
 }
 

@@ -19,6 +19,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// FlagRanks is what the head of a run decides about the ranks of flags.
+type FlagRanks interface {
+	// NewWorld returns the head's side of the world of a later generation, which has this name for
+	// MPI.
+	NewWorld(jobName string) *world.Head
+	// DecideRestart decides whether all ranks start again after a failure, and after which pause.
+	// They have been started again generation times. It returns the message of the failure, with
+	// what follows.
+	DecideRestart(f record.Failure, generation int) (message string, pause time.Duration, again bool)
+}
+
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
@@ -40,13 +51,7 @@ type HeadConfig struct {
 	// IsHeadServiceUp reports whether the built-in service of the head is up; nil if there is none.
 	IsHeadServiceUp func() bool
 	Failed          func(cause record.Failure, at time.Time)
-	// NewFlagWorld returns the head's side of the world of a later generation of the ranks of
-	// flags, which has this name for MPI.
-	NewFlagWorld func(jobName string) *world.Head
-	// RestartRanks decides whether the ranks of flags start again after a failure, and after which
-	// pause. They have been started again generation times. It returns the message of the failure,
-	// with what follows.
-	RestartRanks func(f record.Failure, generation int) (message string, pause time.Duration, again bool)
+	FlagRanks       FlagRanks
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.
 	IsBusy func() bool

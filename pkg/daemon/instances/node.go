@@ -64,8 +64,8 @@ type Host interface {
 	// WorldConfig returns what configures the worlds of ranks of the node.
 	WorldConfig() world.NodeConfig
 	// OpenFlagWorld opens this node's part of the world that a generation of the ranks of flags is.
-	// It ends with the run.
-	OpenFlagWorld(rec *world.Placement, nodeIndex int, number, generation int) *world.Node
+	// It ends with the run, and its tasks with life.
+	OpenFlagWorld(life context.Context, rec *world.Placement, nodeIndex, number, generation int) *world.Node
 	// RanksStartAgain reports whether all ranks of flags start again after a failure, as far as
 	// this node knows: the head decides that. They have been started again generation times.
 	RanksStartAgain(f record.Failure, generation int) bool

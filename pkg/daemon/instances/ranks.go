@@ -110,19 +110,11 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 		index: slices.Index(places, s.known().place), isAlone: s.isAloneOnNode(plan)}
 	life, end := context.WithCancel(s.cfg.WorkCtx)
 	w.end = end
-	cfg := s.cfg.Host.WorldConfig()
+	cfg := s.cfg.Host.WorldConfig().Within(life)
 	w.layout, w.kinds = cfg.Layout, cfg.BindKinds
 	own := *cfg.Config
 	own.World.GoOn = s.role.Placement.RanksGoOn // otherwise an instance fails as one
 	cfg.Config = &own
-	cfg.Background = func(task func(ctx context.Context)) {
-		s.cfg.Background(func(ctx context.Context) {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			defer context.AfterFunc(life, cancel)()
-			task(ctx)
-		})
-	}
 	if !s.spans {
 		head := newWorldHead(s.cfg.Publisher, rec, id, cfg.Background)
 		cfg.RendezvousLink = localLink(head, cfg.Background)
@@ -141,9 +133,15 @@ func (s *supervisor) openFlagWorld(number int) *generationWorld {
 	cfg := s.cfg.Host.WorldConfig()
 	rec := PlaceFlagRanks(s.known().Plan, cfg.World.MaxPerNode)
 	rec.RestartCount, rec.MaxRestarts = s.known().record.RestartCount+number, cfg.After.Restarts
-	w := &generationWorld{supervisor: s, index: s.known().place, end: func() {},
+	w := &generationWorld{supervisor: s, index: s.known().place,
 		starting: make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
-	w.node = s.cfg.Host.OpenFlagWorld(rec, w.index, s.instance.Number, number)
+	life, end := context.WithCancel(s.cfg.WorkCtx)
+	w.end = func() {
+		if s.cfg.RunCtx.Err() == nil { // otherwise its tasks end with those of the run
+			end()
+		}
+	}
+	w.node = s.cfg.Host.OpenFlagWorld(life, rec, w.index, s.instance.Number, number)
 	w.local = w.node.InitialRanks()
 	return w
 }
@@ -353,7 +351,7 @@ func (h *Head) findWorld(key string) (found rendezvous.World, ok bool) {
 	var head *world.Head
 	rec, places := placeRanks(h.plan.Offers, role, instance, generation)
 	if role.IsFlagWorld() {
-		head = h.cfg.NewFlagWorld(FlagGenerationID(h.cfg.Dir, number, generation).JobName)
+		head = h.cfg.FlagRanks.NewWorld(FlagGenerationID(h.cfg.Dir, number, generation).JobName)
 	} else {
 		id := world.GenerationID(h.cfg.Dir.Name(), h.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
 		head = newWorldHead(h.cfg.Publisher, rec, id, h.cfg.Background)

@@ -107,14 +107,14 @@ func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress
 func Succession(cfg *deps.Config, end *lifecycle.Outcome) record.Succession {
 	s := record.Succession{Requeue: end.Requeue, NextAttempt: end.NextAttempt.Number}
 	if cfg.After.Restarts > 0 {
-		history := addRankRestarts(cfg.Previous.History, end.RankRestarts)
+		history := withRankRestarts(cfg.Previous.History, end.RankRestarts)
 		s.History = &history
 	}
 	return s
 }
 
-// addRankRestarts returns a history with restarts of ranks in the same run.
-func addRankRestarts(h record.RestartHistory, at []time.Time) record.RestartHistory {
+// withRankRestarts returns a history with restarts of ranks in the same run.
+func withRankRestarts(h record.RestartHistory, at []time.Time) record.RestartHistory {
 	h.Count += len(at)
 	h.Times = slices.Concat(h.Times, at)
 	return h

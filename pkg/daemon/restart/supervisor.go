@@ -253,7 +253,7 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	if s.claimed = nil; end.ClaimedResult {
 		s.claimed = end
 	}
-	s.cfg.Previous.History = addRankRestarts(s.cfg.Previous.History, end.RankRestarts)
+	s.cfg.Previous.History = withRankRestarts(s.cfg.Previous.History, end.RankRestarts)
 	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, time.Now())
 	if end.Progress != nil {
 		s.cfg.Previous.History.Progress = end.Progress

@@ -42,6 +42,20 @@ type NodeConfig struct {
 	RendezvousLink
 }
 
+// Within returns the configuration of a world whose tasks end when life does.
+func (c NodeConfig) Within(life context.Context) NodeConfig {
+	background := c.Background
+	c.Background = func(task func(ctx context.Context)) {
+		background(func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(life, cancel)()
+			task(ctx)
+		})
+	}
+	return c
+}
+
 // Config configures a node's part of a world.
 type Config struct {
 	NodeConfig

@@ -50,10 +50,11 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 		return p
 	}
 	background(func(ctx context.Context) {
+		var dir *files.OwnedDir
 		if p.reason = reasonWithoutPMIx(ctx, cfg); p.reason != "" {
 			log.Debug("no PMIx server is started", zap.String("reason", p.reason))
 		} else {
-			p.server, p.err = startPMIxServer(ctx, cfg, log)
+			p.server, dir, p.err = startPMIxServer(ctx, cfg, log)
 		}
 		if p.err != nil && cfg.World.PMIx == pmix.Auto && ctx.Err() == nil {
 			log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(p.err))
@@ -64,6 +65,9 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 		}
 		ctxutil.AwaitDone(ctx, p.server.Done())
 		p.server.Stop()
+		if err := dir.Remove(); err != nil { // otherwise it is removed at the end of the daemon
+			log.Debug("cannot remove the directory of a PMIx server", zap.Error(err))
+		}
 	})
 	return p
 }
@@ -106,24 +110,28 @@ func reasonWithoutPMIx(ctx context.Context, cfg PMIxConfig) string {
 	return reason
 }
 
-func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmix.Server, error) {
+// startPMIxServer starts the server with a directory of its own, which the caller removes after its
+// end.
+func startPMIxServer(
+	ctx context.Context, cfg PMIxConfig, log *zap.Logger,
+) (server *pmix.Server, dir *files.OwnedDir, err error) {
 	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Argv[0], cfg.Config.Environ)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	parent, err := cfg.PrivateDir()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	dir, err := files.MakeOwnedDir(filepath.Join(parent, cfg.DirName))
-	if err != nil {
-		return nil, err
+	if dir, err = files.MakeOwnedDir(filepath.Join(parent, cfg.DirName)); err != nil {
+		return nil, nil, err
 	}
 	host := cmp.Or(cfg.Host, mpiNodeName(cfg.Identity.Host, cfg.Identity.LocalRank()))
-	return pmix.Start(ctx, pmix.Config{
+	server, err = pmix.Start(ctx, pmix.Config{
 		Library: library, Environ: withoutPMIx(cfg.Config.Environ), ServerNumber: cfg.ServerNumber, Host: host,
 		Dir: dir, Log: log,
 	})
+	return server, dir, err
 }
 
 func withoutPMIx(environ []string) []string {
