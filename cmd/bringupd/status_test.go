@@ -37,9 +37,8 @@ func runDir(t testing.TB, size, late int) string {
 	}
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
 		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
-		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "check", "head",
-			"workers", "driver"}, NodesNeeded: size,
-			PhaseTimeouts: map[record.Phase]time.Duration{"join": 2 * time.Minute}},
+		Plan: &record.Plan{Framework: "none", Driver: "train.py", NodesNeeded: size,
+			JoinTimeout: 2 * time.Minute, CheckTimeout: time.Minute},
 	})
 	put(t, dir, signal.ControlDir, signal.NameHead, &record.Head{Header: header(0)})
 	touch(t, dir, signal.ControlDir, "0000.beat.000003")
@@ -123,7 +122,7 @@ func TestStatusCommand(t *testing.T) {
 	put(t, resting, signal.ControlDir, signal.NameJob, &record.Job{
 		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()},
 		Run:    "4711.0", Size: 4,
-		Plan: &record.Plan{Framework: "none", Phases: []record.Phase{"join", "driver"},
+		Plan: &record.Plan{Framework: "none", Driver: "train.py",
 			NodesNeeded: 4, MaxHeartbeatInterval: 4 * time.Minute},
 	})
 	quiet(t, resting, 4*time.Minute)

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // RoleFile returns the roles and the spare nodes of the job: those of its file, or those for which
@@ -65,20 +66,24 @@ func (c *Config) RunRoles() (all []roles.Definition) {
 		head := c.newRole("head", roles.NodesHead, "", nil)
 		worker := c.newRole("worker", roles.NodesAll, "", nil)
 		head.BuiltIn, worker.BuiltIn = roles.BuiltInHead, roles.BuiltInWorker
+		traits := framework.TraitsOf(c.Framework)
+		head.Program.Log = signal.LogPrefix(traits.HeadName)
+		worker.Program.Log = signal.LogPrefix(traits.WorkerName)
+		worker.Program.NotOnHead = traits.NoWorkerOnHead
 		worker.After = []string{head.Name}
 		all = append(all, head, worker)
 	}
 	for _, sandbox := range c.sandboxRoles() {
-		sandbox.BuiltIn = roles.BuiltInSandbox
+		sandbox.BuiltIn, sandbox.Program.Log = roles.BuiltInSandbox, "sandbox"
 		all = append(all, sandbox)
 	}
 	if len(c.Driver) == 0 {
 		return all
 	}
 	primary := c.primaryRole(all)
-	primary.BuiltIn = roles.BuiltInDriver
+	primary.BuiltIn, primary.Program.Log = roles.BuiltInDriver, "driver"
 	if c.World.IsRequested() {
-		primary.BuiltIn = roles.BuiltInRanks
+		primary.BuiltIn, primary.Program.Log = roles.BuiltInRanks, signal.RankLogPrefix
 		if c.After.Rules.RestartsRanks() && !c.World.GoOn {
 			primary.Restarts.Max = c.After.Restarts
 		}

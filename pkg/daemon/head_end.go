@@ -85,7 +85,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 // publishEnd publishes the end of the run, so that all nodes end their part in it.
 func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
-		rec := record.OrderlyEnd{Code: end.Code, Reason: end.Reason}
+		rec := record.OrderlyEnd{Code: end.Code, Reason: end.Reason, Requested: end.Requested}
 		sent := rec // the other one may still be being written
 		err := h.node.Publish(signal.ControlDir, signal.NameOrderlyEnd, &rec, false)
 		h.node.LogWriteError(err)

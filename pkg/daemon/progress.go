@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -36,6 +35,7 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
+			h.addLastLines(ctx, lacks)
 			h.node.Log.Info(h.formatWait(lacks, waited))
 		}
 	}
@@ -43,36 +43,40 @@ func (h *head) logGateProgress(ctx context.Context) {
 
 // formatWait describes what the gate waits for.
 func (h *head) formatWait(lacks []membership.UnmetStep, waited time.Duration) string {
-	return membership.FormatWait(lacks, h.membership.Count(), waited, h.node.cfg.Framework.Name(), h.node.nodeNames)
+	format := membership.WaitFormat{Size: h.membership.Count(), Framework: h.node.cfg.Framework.Name(),
+		HasSetup: h.node.cfg.SetupRole() != nil, Who: h.node.nodeNames}
+	return format.Format(lacks, time.Now(), waited)
 }
 
 // unmetConditions returns the conditions of the gate that are not met yet according to listing l.
 func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
-	asked := membership.Requirements{
-		NeedChecks:    h.node.cfg.HasNodeChecks(),
-		NeedSandboxes: h.node.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(),
-		NeedServices:  h.node.cfg.Framework.HasServices(), HeadServiceUp: h.isServiceUp(),
-		FrameworkPending: h.progress.pollingMembers.Load(),
+	required := membership.Requirements{NeedChecks: h.node.cfg.HasNodeChecks(),
+		FrameworkPending: h.progress.pollingMembers.Load()}
+	if all := h.roleHead(); all != nil {
+		required.Roles = all.Progress()
 	}
-	return asked.UnmetSteps(func(state record.State) []int {
-		missing := h.membership.MissingNodes(l, state)
-		kind := map[record.State]roles.BuiltIn{record.StateSandboxReady: roles.BuiltInSandbox,
-			record.StateServiceUp: roles.BuiltInWorker}[state]
-		if all := h.roleHead(); all != nil && kind != "" {
-			missing, _ = all.Lacking(kind)
-		}
-		return h.membership.NotKnownGone(missing)
+	return required.UnmetSteps(func(state record.State) []int {
+		return h.membership.NotKnownGone(h.membership.MissingNodes(l, state))
 	})
 }
 
-// hasEnoughSandboxes reports whether enough sandboxes are ready for the gate.
-func (h *head) hasEnoughSandboxes() bool {
-	all := h.roleHead()
-	if all == nil {
-		return false
+// lastLineTimeout is how long a reminder may wait for the last lines of logs.
+const lastLineTimeout = 2 * time.Second
+
+// addLastLines adds the last line of the log of the first late instance of each role.
+func (h *head) addLastLines(ctx context.Context, lacks []membership.UnmetStep) {
+	ctx, cancel := context.WithTimeout(ctx, lastLineTimeout)
+	defer cancel()
+	logs, err := h.node.Dir.NewReader().ListDir(ctx, signal.LogsDir)
+	if err != nil {
+		return // the reminder does without
 	}
-	_, isSatisfied := all.Lacking(roles.BuiltInSandbox)
-	return isSatisfied
+	for _, l := range lacks {
+		if l.Role != nil && len(l.Role.Late) > 0 {
+			first := &l.Role.Late[0]
+			first.Last = logs.ReadLastLine(ctx, first.Log)
+		}
+	}
 }
 
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.
@@ -87,17 +91,18 @@ func (h *head) enforceDeadline(ctx context.Context) {
 	if ctxutil.SleepContext(ctx, h.node.cfg.Times.Deadline-time.Since(began)) {
 		h.node.CancelRun(health.NewFailure(health.JobDeadlinePassed,
 			"the --deadline of %s has passed, and %s", textutil.FlagDuration(h.node.cfg.Times.Deadline),
-			h.describeUnfinished()))
+			h.describeUnfinished(ctx)))
 	}
 }
 
 // describeUnfinished describes, as a clause, what the job was still doing at its deadline.
-func (h *head) describeUnfinished() string {
+func (h *head) describeUnfinished(ctx context.Context) string {
 	now := h.node.Events.PhaseDurations(time.Now())
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
-		return "the gate was not open: " +
-			h.formatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.node.Events.SinceStart())
+		lacks := h.unmetConditions(h.nodeWatch.LastListing())
+		h.addLastLines(ctx, lacks)
+		return "the gate was not open: " + h.formatWait(lacks, h.node.Events.SinceStart())
 	case len(h.node.cfg.Driver) == 0:
 		return "it was not stopped"
 	default:

@@ -206,7 +206,8 @@ func (h *head) planTeam(ctx context.Context) error {
 // teamRecord returns the record of a plan on the present team.
 func (h *head) teamRecord() *roles.PlanRecord {
 	members, _ := h.membership.Members()
-	rec := &roles.PlanRecord{Number: h.membership.NextPlan(h.running.number), Dropped: h.membership.DroppedNodes()}
+	rec := &roles.PlanRecord{Number: h.membership.NextPlan(h.running.number),
+		Roles: roles.Describe(h.node.defs), Dropped: h.membership.DroppedNodes()}
 	hosts := h.nodeHosts()
 	for _, member := range members { // the team may change meanwhile, and another plan follows
 		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: member.NodeIndex, Host: hosts[member.NodeIndex],

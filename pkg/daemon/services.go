@@ -179,7 +179,7 @@ func (h *head) awaitServices(ctx context.Context) error {
 		defer cancel()
 		err := h.roleHead().AwaitKind(limited, roles.BuiltInWorker)
 		if errors.Is(err, errDeadline) {
-			late, _ := h.roleHead().Lacking(roles.BuiltInWorker)
+			late := h.roleHead().LateNodes(roles.BuiltInWorker)
 			return h.lateNodesFailure(within, late, "to be "+string(record.StateServiceUp))
 		}
 		if err != nil {
@@ -200,7 +200,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
-	late, _ := h.roleHead().Lacking(roles.BuiltInSandbox)
+	late := h.roleHead().LateNodes(roles.BuiltInSandbox)
 	f := health.NewFailure(health.DeadlinePassed,
 		"the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--start-timeout=%s)",
 		h.node.cfg.Sandbox.Require, textutil.RoundedDuration(time.Since(began), time.Minute), h.node.nodeNames(late),

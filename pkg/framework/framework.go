@@ -173,6 +173,11 @@ type Traits struct {
 	// MinTasks is the number of processes and threads that its services need on a node; 0 means a few.
 	MinTasks uint64
 
+	// HeadName and WorkerName are the names of its services: see [Service]. They are empty if no node
+	// has such a service. NoWorkerOnHead reports that the head's node has no service of a worker.
+	HeadName, WorkerName string
+	NoWorkerOnHead       bool
+
 	HeadPort       int    // port of the head's service; 0: a free one
 	FreePortAdvice string // how it picks a free port, after "give another port; "
 	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs

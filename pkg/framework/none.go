@@ -60,6 +60,20 @@ func (n *None) BuildFramework(o Options) Framework {
 	return chosen
 }
 
+// Traits returns which nodes run the commands.
+func (n None) Traits() (t Traits) {
+	if n.HeadCommand != "" {
+		t.HeadName = headName
+	}
+	if n.WorkerCommand != "" {
+		t.WorkerName = workerName
+	}
+	t.NoWorkerOnHead = n.DedicatedHead
+	return t
+}
+
+const headName, workerName = "head", "worker"
+
 // HasServices reports whether there is a command for the head or the workers.
 func (n None) HasServices() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }
 
@@ -69,7 +83,7 @@ func (n None) HeadService(node Node) (*Service, Endpoint, error) {
 	if n.HeadCommand == "" {
 		return nil, endpoint, nil
 	}
-	return shellService("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
+	return shellService(headName, n.HeadCommand, n.HeadReady, node), endpoint, nil
 }
 
 // WorkerService returns the worker's command, or nil if the node runs none. HeadAddressVariable is
@@ -79,7 +93,7 @@ func (n None) WorkerService(node Node, endpoint Endpoint) (*Service, error) {
 		return nil, nil
 	}
 	node.Environ = append(slices.Clip(node.Environ), HeadAddressVariable+"="+endpoint.Address)
-	return shellService("worker", n.WorkerCommand, n.WorkerReady, node), nil
+	return shellService(workerName, n.WorkerCommand, n.WorkerReady, node), nil
 }
 
 func shellService(name, line string, probe *health.Probe, node Node) *Service {

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -32,42 +33,38 @@ func TestParseSandboxQuorum(t *testing.T) {
 	}
 }
 
-func TestSandboxQuorum(t *testing.T) {
-	for _, tc := range []struct {
-		require string
-		size    int
-		ready   string
-		met     bool
-	}{
-		{require: "all", size: 3},
-		{require: "all", size: 3, ready: "02"},
-		{require: "all", size: 3, ready: "012", met: true},
-		{require: "all", size: 3, ready: "01"},
-		{require: "all", size: 1, ready: "0", met: true},
-		{require: "all", size: 1},
-		{require: "any", size: 3},
-		{require: "any", size: 3, ready: "2", met: true},
-		{require: "head", size: 3},
-		{require: "head", size: 3, ready: "12"},
-		{require: "head", size: 3, ready: "0", met: true},
-		{require: "2", size: 3, ready: "1"},
-		{require: "2", size: 3, ready: "02", met: true},
-		{require: "3", size: 3, ready: "01"},
-	} {
-		r, err := ParseSandboxQuorum(tc.require)
-		if err != nil {
-			t.Fatal(err)
+// progress returns how far a role with a process on each of four nodes has come: the instances on the
+// nodes of the text late are starting, and all others ready.
+func progress(kind roles.BuiltIn, late string, after ...string) roles.Progress {
+	plan := &roles.RolePlan{Definition: &roles.Definition{
+		Name: string(kind), BuiltIn: kind, After: after, Ready: roles.ReadyProbe{Timeout: 30 * time.Minute},
+		Required: roles.Requirement{Start: roles.QuorumAll}, Program: roles.Program{Log: string(kind)},
+	}, Instances: make([]roles.Instance, 4)}
+	all := roles.Progress{RolePlan: plan}
+	for node := range plan.Instances {
+		instance := &plan.Instances[node]
+		*instance = roles.Instance{Index: node, Processes: []roles.Process{{Place: node}}}
+		state := roles.InstanceState{Status: roles.StatusReady, LateNode: -1}
+		if strings.Contains(late, fmt.Sprint(node)) {
+			state = roles.InstanceState{Status: roles.StatusStarting, LateNode: node}
 		}
-		if met := r.IsMet(indices(tc.ready), tc.size); met != tc.met {
-			t.Errorf("%+v: met %t", tc, met)
-		}
+		all.AddInstance(instance, state, []int{node}, 4, time.Unix(1000, 0))
 	}
+	return all
+}
+
+// waiting returns a role whose instances all wait for other roles.
+func waiting(name string, after ...string) roles.Progress {
+	all := progress(roles.BuiltIn(name), "", after...)
+	all.Count = roles.Count{}
+	return all
 }
 
 func TestUnmetSteps(t *testing.T) {
-	full := Requirements{NeedChecks: true, NeedSandboxes: true, NeedServices: true, HeadServiceUp: true}
-	services := Requirements{NeedServices: true, HeadServiceUp: true}
-	listed := Requirements{NeedServices: true, HeadServiceUp: true, FrameworkPending: true}
+	primary := waiting("driver")
+	primary.Primary = true
+	oneIsEnough := progress("sandbox", "123")
+	oneIsEnough.Required.Start = 1
 	for _, tc := range []struct {
 		name    string
 		needs   Requirements
@@ -75,24 +72,33 @@ func TestUnmetSteps(t *testing.T) {
 		want    string
 	}{
 		{"nobody has come", Requirements{}, map[record.State]string{record.StateJoined: "0123"}, "join [0 1 2 3]"},
-		{"nothing is missing", full, nil, ""},
-		{"of a node the first thing alone", full, map[record.State]string{
-			record.StateJoined: "23", record.StateChecked: "123", record.StateSandboxReady: "123",
-			record.StateServiceUp: "123"}, "join [2 3]; check [1]"},
-		{"a sandbox and a service at once", full, map[record.State]string{
-			record.StateSandboxReady: "23", record.StateServiceUp: "13"}, "sandbox [2 3]; workers [1 3]"},
-		{"sandboxes enough", services, map[record.State]string{record.StateSandboxReady: "0123"}, ""},
-		{"no service is up before the head's", Requirements{NeedServices: true},
-			map[record.State]string{record.StateServiceUp: "0123"}, "head []"},
-		{"the head's own checks come first", Requirements{NeedChecks: true, NeedServices: true},
-			map[record.State]string{record.StateChecked: "0"}, "check [0]"},
-		{"nobody is to have a service", Requirements{}, map[record.State]string{record.StateServiceUp: "0123"}, ""},
-		{"the framework counts", listed, nil, "workers []"},
-		{"a service is missed first", listed, map[record.State]string{record.StateServiceUp: "2"}, "workers [2]"},
+		{"nothing is missing", Requirements{NeedChecks: true, Roles: []roles.Progress{progress("worker", ""), primary}},
+			nil, ""},
+		{"of a node the first thing alone",
+			Requirements{NeedChecks: true, Roles: []roles.Progress{progress("worker", "123")}},
+			map[record.State]string{record.StateJoined: "23", record.StateChecked: "123"}, "join [2 3]; check [1]"},
+		{"a sandbox and a service at once",
+			Requirements{Roles: []roles.Progress{progress("worker", "13"), progress("sandbox", "23")}}, nil,
+			"sandbox sandbox [2 3]; workers worker [1 3]"},
+		{"sandboxes enough", Requirements{Roles: []roles.Progress{oneIsEnough}}, nil, ""},
+		{"a role after another one that is missing",
+			Requirements{Roles: []roles.Progress{progress("head", "0"), progress("worker", "0123", "head")}}, nil,
+			"head head [0]"},
+		{"a role that has not started yet", Requirements{Roles: []roles.Progress{waiting("judge")}}, nil,
+			"workers judge []"},
+		{"the framework counts", Requirements{FrameworkPending: true, Roles: []roles.Progress{progress("worker", "")}},
+			nil, "workers []"},
+		{"a service is missed first",
+			Requirements{FrameworkPending: true, Roles: []roles.Progress{progress("worker", "2")}}, nil,
+			"workers worker [2]"},
 	} {
 		var got []string
 		for _, l := range tc.needs.UnmetSteps(func(state record.State) []int { return indices(tc.missing[state]) }) {
-			got = append(got, fmt.Sprint(l.Step, " ", l.Nodes))
+			role := ""
+			if l.Role != nil {
+				role = l.Role.Name + " "
+			}
+			got = append(got, fmt.Sprintf("%s %s%d", l.Step, role, l.Nodes))
 		}
 		if strings.Join(got, "; ") != tc.want {
 			t.Errorf("%s: it lacks %q, not %q", tc.name, got, tc.want)
@@ -100,28 +106,50 @@ func TestUnmetSteps(t *testing.T) {
 	}
 }
 
-func TestLine(t *testing.T) {
-	who := func(nodes []int) string { return "n" + strings.Trim(fmt.Sprint(nodes), "[]") }
-	const prefix = "still waiting, 1m30s now"
+func TestWaitFormat(t *testing.T) {
+	format := WaitFormat{Size: 64, Framework: "ray",
+		Who: func(nodes []int) string { return "n" + strings.Trim(fmt.Sprint(nodes), "[]") }}
+	now := time.Unix(1045, 0)
+	roleStep := func(role roles.Progress, last string) UnmetStep {
+		if last != "" {
+			role.Late[0].Last = last
+		}
+		lacks := Requirements{Roles: []roles.Progress{role}}.UnmetSteps(func(record.State) []int { return nil })
+		return lacks[0]
+	}
+	judges := progress("", "12")
+	judges.Name, judges.Late[0].Name = "judge", "judge.1"
+	oneshot := progress("setup", "3")
+	oneshot.Oneshot, oneshot.Timeout = true, 0
+	const prefix = "still waiting, 45s now"
 	for _, tc := range []struct {
 		name, want string
+		hasSetup   bool
 		lacks      []UnmetStep
 	}{
-		{"nodes", ", for 3 of 64 nodes: not joined: n17; service not up: n3 4", []UnmetStep{
-			{Step: record.PhaseJoin, Nodes: []int{17}}, {Step: record.PhaseWorkers, Nodes: []int{3, 4}},
+		{"nodes", ", for 3 of 64 nodes: not joined: n17; checks not passed: n3 4", false, []UnmetStep{
+			{Step: record.PhaseJoin, Nodes: []int{17}}, {Step: record.PhaseCheck, Nodes: []int{3, 4}},
 		}},
-		{"one node twice", ", for 1 of 64 nodes: sandbox not ready: n3; service not up: n3", []UnmetStep{
-			{Step: record.PhaseSandbox, Nodes: []int{3}}, {Step: record.PhaseWorkers, Nodes: []int{3}},
+		{"a setup command", ", for 1 of 64 nodes: setup command or checks not done: n5", true, []UnmetStep{
+			{Step: record.PhaseCheck, Nodes: []int{5}},
 		}},
-		{"no node", ": the head's service is not up", []UnmetStep{{Step: record.PhaseHead}}},
-		{"framework", ": ray does not report all 64 nodes yet", []UnmetStep{{Step: record.PhaseWorkers}}},
+		{"services", ", for 2 of 64 nodes: worker (2 of 4 ready): worker.1 on n1: not ready for 45s of 30m: " +
+			"loading 61 %, and 1 more on n2", false, []UnmetStep{roleStep(progress("worker", "12"), "loading 61 %")}},
+		{"a role of a file", ", for 2 of 64 nodes: judge (2 of 4 ready): judge.1 on n1: not ready for 45s of 30m, " +
+			"and 1 more", false, []UnmetStep{roleStep(judges, "")}},
+		{"a oneshot role", ", for 1 of 64 nodes: setup (0 of 4 done): setup.3 on n3: not done for 45s", false,
+			[]UnmetStep{roleStep(oneshot, "")}},
+		{"a role that has not started", ": judge (0 of 4 ready)", false, []UnmetStep{roleStep(waiting("judge"), "")}},
+		{"framework", ": ray does not report all 64 nodes yet", false, []UnmetStep{{Step: record.PhaseWorkers}}},
 	} {
-		if got := FormatWait(tc.lacks, 64, 90*time.Second, "ray", who); got != prefix+tc.want {
+		format.HasSetup = tc.hasSetup
+		if got := format.Format(tc.lacks, now, 45*time.Second); got != prefix+tc.want {
 			t.Errorf("%s: the line is %q, not %q", tc.name, got, prefix+tc.want)
 		}
 	}
+	format.Who = func([]int) string { return strings.Repeat("\x1b", 1<<16) }
 	missing := []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}
-	long := FormatWait(missing, 64, time.Minute, "ray", func([]int) string { return strings.Repeat("\x1b", 1<<16) })
+	long := format.Format(missing, now, time.Minute)
 	if utf8.RuneCountInString(long) > 2*maxPartLength || strings.Contains(long, "\x1b") {
 		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
 	}
@@ -131,7 +159,9 @@ func TestLine(t *testing.T) {
 // a while.
 func TestReminderSchedule(t *testing.T) {
 	start := time.Unix(1000, 0)
-	joins, serves := []UnmetStep{{record.PhaseJoin, []int{3}}}, []UnmetStep{{record.PhaseWorkers, []int{3, 4}}}
+	role := progress("worker", "3")
+	joins := []UnmetStep{{Step: record.PhaseJoin, Nodes: []int{3}}}
+	serves := []UnmetStep{{Step: record.PhaseWorkers, Nodes: []int{3, 4}, Role: &role}}
 	var v ReminderSchedule
 	var lines []string
 	for s := range 3601 { // an hour of joining, without an end
@@ -162,34 +192,31 @@ func TestReminderSchedule(t *testing.T) {
 }
 
 func TestLastReported(t *testing.T) {
-	event := func(name eventlog.EventType, child, checks, seen string) eventlog.Event {
-		return eventlog.Event{Type: name, Fields: eventlog.Fields{Seen: seen,
+	event := func(name eventlog.EventType, child, checks string) eventlog.Event {
+		return eventlog.Event{Type: name, Fields: eventlog.Fields{
 			ObjectFields: eventlog.ObjectFields{Child: child}, CheckFields: eventlog.CheckFields{Checks: checks}}}
 	}
-	waits := func(what string) eventlog.Event { return event(eventlog.ChecksWaiting, "", what, "") }
-	probe := func(child, seen string) eventlog.Event { return event(eventlog.ProbeChanged, child, "", seen) }
+	waits := func(what string) eventlog.Event { return event(eventlog.ChecksWaiting, "", what) }
+	begins, ends := event(eventlog.ChildStarted, SetupName, ""), event(eventlog.ChildExited, SetupName, "")
 	for _, tc := range []struct {
-		step   record.Phase
 		events []eventlog.Event
-		want   string
+		want   LastReported
 	}{
-		{record.PhaseCheck, nil, ""},
-		{record.PhaseCheck, []eventlog.Event{event(eventlog.PhaseEntered, "", "", "")}, ""},
-		{record.PhaseCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
-		{record.PhaseCheck, []eventlog.Event{waits("a"), event(eventlog.ChecksDone, "", "", "")}, ""},
-		{record.PhaseCheck, []eventlog.Event{probe("worker", "refused")}, ""},
-		{record.PhaseWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
-		{record.PhaseWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},
-		{record.PhaseSandbox, []eventlog.Event{probe("worker", "refused")}, ""},
-		{record.PhaseSandbox, []eventlog.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
-		{record.PhaseJoin, []eventlog.Event{waits("a")}, ""},
+		{nil, ""},
+		{[]eventlog.Event{event(eventlog.PhaseEntered, "", "")}, ""},
+		{[]eventlog.Event{waits("a"), waits("b")}, "b"},
+		{[]eventlog.Event{waits("a"), event(eventlog.ChecksDone, "", "")}, ""},
+		{[]eventlog.Event{begins}, SetupRuns},
+		{[]eventlog.Event{begins, event(eventlog.ChildExited, "worker", "")}, SetupRuns},
+		{[]eventlog.Event{begins, ends}, ""},
+		{[]eventlog.Event{begins, ends, waits("a")}, "a"},
 	} {
 		var reported LastReported
 		for _, e := range tc.events {
 			reported.RecordEvent(e.Type, e.Fields)
 		}
-		if got := reported[tc.step]; got != tc.want {
-			t.Errorf("%s, by %+v: the reason is %q, not %q", tc.step, tc.events, got, tc.want)
+		if reported != tc.want {
+			t.Errorf("by %+v: the reason is %q, not %q", tc.events, reported, tc.want)
 		}
 	}
 }

@@ -40,11 +40,5 @@ func (r SandboxQuorum) String() string {
 // IsOfHead reports whether the sandbox of the head is required, and no other.
 func (r SandboxQuorum) IsOfHead() bool { return r.word == "head" }
 
-// IsMet reports whether the sandboxes of these nodes, which must be sorted, are enough for a job of
-// size nodes.
-func (r SandboxQuorum) IsMet(ready []int, size int) bool {
-	return len(ready) >= r.Of(size) && (!r.IsOfHead() || ready[0] == 0)
-}
-
 // ExceedsSize reports whether a job of size nodes has too few nodes for the required number.
 func (r SandboxQuorum) ExceedsSize(size int) bool { return r.Of(size) > size }

@@ -8,61 +8,91 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Requirements has the requirements that the gate has at present, besides that every node joins.
 type Requirements struct {
-	NeedChecks       bool // each node must pass its checks
-	NeedSandboxes    bool // more sandboxes must become ready
-	NeedServices     bool // each node must have a service
-	HeadServiceUp    bool // the head's own service, for which the others wait, is up
-	FrameworkPending bool // the framework is queried for its nodes, and has not listed all of them
+	NeedChecks       bool             // each node must pass its checks
+	FrameworkPending bool             // the framework is queried for its nodes, and has not listed all of them
+	Roles            []roles.Progress // all roles; primary ones are not required
 }
 
-// UnmetStep is a step that nodes have not completed.
+// UnmetStep is what the gate waits for: a step that nodes have not completed, or a role that does not
+// have what the gate requires.
 type UnmetStep struct {
-	Step  record.Phase
-	Nodes []int // sorted; empty if no single node is concerned
+	Step  record.Phase    // in which the role starts, if it is about a role
+	Role  *roles.Progress // nil if it is about nodes
+	Nodes []int           // sorted; empty if no single node is concerned
 }
 
-// UnmetSteps returns the steps for which the gate waits, in the order of the sequence. It returns
-// each node with its first missing step only, because later steps depend on it. The exception are
-// sandbox and service, which start concurrently, so that both may be missing. The function missing
-// returns the sorted indices of the nodes that should be in a state but are not.
+// UnmetSteps returns what the gate waits for, in the order of the sequence. It returns each node with
+// its first missing step only, because later steps depend on it, and no role that starts after another
+// one that it returns. The function missing returns the sorted indices of the nodes that should be in a
+// state but are not.
 func (a Requirements) UnmetSteps(missing func(state record.State) []int) (all []UnmetStep) {
 	late := make(map[int]bool) // nodes that lack an earlier step
-	lack := func(step record.Phase, state record.State) []int {
+	need := func(step record.Phase, state record.State) {
 		nodes := slices.DeleteFunc(missing(state), func(node int) bool { return late[node] })
-		if len(nodes) > 0 {
-			all = append(all, UnmetStep{step, nodes})
-		}
-		return nodes
-	}
-	first := func(step record.Phase, state record.State) {
-		for _, node := range lack(step, state) {
+		for _, node := range nodes {
 			late[node] = true
 		}
+		if len(nodes) > 0 {
+			all = append(all, UnmetStep{Step: step, Nodes: nodes})
+		}
 	}
-	// Join and check block all later steps of a node; sandbox and service do not.
-	first(record.PhaseJoin, record.StateJoined)
+	need(record.PhaseJoin, record.StateJoined)
 	if a.NeedChecks {
-		first(record.PhaseCheck, record.StateChecked)
+		need(record.PhaseCheck, record.StateChecked)
 	}
-	if a.NeedSandboxes {
-		lack(record.PhaseSandbox, record.StateSandboxReady)
+	unmet := a.unmetRoles()
+	for _, role := range unmet {
+		role.Late = slices.DeleteFunc(slices.Clone(role.Late),
+			func(instance roles.LateInstance) bool { return late[instance.Node] })
+		if len(role.Late) > 0 {
+			all = append(all, newUnmetRole(role))
+		}
 	}
 	switch {
-	case !a.NeedServices:
-	case a.HeadServiceUp:
-		lack(record.PhaseWorkers, record.StateServiceUp)
-	case !late[0]:
-		all = append(all, UnmetStep{Step: record.PhaseHead})
-	}
-	if len(all) == 0 && a.FrameworkPending {
+	case len(all) > 0:
+	case len(unmet) > 0: // it has not started yet
+		all = append(all, newUnmetRole(unmet[0]))
+	case a.FrameworkPending:
 		all = append(all, UnmetStep{Step: record.PhaseWorkers})
 	}
+	slices.SortStableFunc(all, func(a, b UnmetStep) int { return stepOrder[a.Step] - stepOrder[b.Step] })
 	return all
+}
+
+var stepOrder = map[record.Phase]int{record.PhaseCheck: 1, record.PhaseSandbox: 2, record.PhaseHead: 3,
+	record.PhaseWorkers: 4}
+
+// unmetRoles returns the roles that do not have what the gate requires, and that start after none of
+// them.
+func (a Requirements) unmetRoles() (unmet []roles.Progress) {
+	isUnmet := make(map[string]bool)
+	for _, role := range a.Roles {
+		isUnmet[role.Name] = !role.Primary && !role.IsMet()
+	}
+	for _, role := range a.Roles {
+		isLater := slices.ContainsFunc(role.After, func(name string) bool { return isUnmet[name] })
+		if isUnmet[role.Name] && !isLater {
+			unmet = append(unmet, role)
+		}
+	}
+	return unmet
+}
+
+func newUnmetRole(role roles.Progress) UnmetStep {
+	step := UnmetStep{Step: role.StartPhase(), Role: &role}
+	for _, instance := range role.Late {
+		step.Nodes = append(step.Nodes, instance.Node)
+	}
+	slices.Sort(step.Nodes)
+	step.Nodes = slices.Compact(step.Nodes)
+	return step
 }
 
 // StepLabels are the texts about a missing step.
@@ -78,42 +108,96 @@ var labelsByStep = map[record.Phase]StepLabels{
 		"has not joined", "not joined", "%s has joined", "--join-timeout",
 	},
 	record.PhaseCheck: {
-		"has not passed its checks", "checks not passed", "the checks have passed on %s", startTimeoutFlag,
-	},
-	record.PhaseSandbox: {
-		"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", startTimeoutFlag,
-	},
-	record.PhaseHead: {
-		"the head's service is not up", "", "the head's service is up", startTimeoutFlag,
-	},
-	record.PhaseWorkers: {
-		"its service is not up", "service not up", "the service is up on %s", startTimeoutFlag,
+		"has not passed its checks", "checks not passed", "the checks have passed on %s", "--start-timeout",
 	},
 }
 
-const startTimeoutFlag = "--start-timeout"
+// setupLabel is before several nodes that lack their checks, of which the first is a setup command.
+const setupLabel = "setup command or checks not done"
 
-// LabelsOf returns the texts of a step, or none if the step cannot be missing.
+// LabelsOf returns the texts of a step of nodes.
 func LabelsOf(step record.Phase) StepLabels { return labelsByStep[step] }
+
+// DescribeCounts describes how many instances of a role are ready: "srv (2 of 4 ready, needs 3)".
+func DescribeCounts(role *roles.Progress) string {
+	ready, word, total := role.Ready+role.Done, "ready", len(role.Instances)
+	if role.Oneshot {
+		ready, word = role.Done, "done"
+	}
+	text := fmt.Sprintf("%s (%d of %d %s", role.Name, ready, total, word)
+	if need := role.Required.Start.Of(total); need < total {
+		text += fmt.Sprintf(", needs %d", need)
+	}
+	return text + ")"
+}
+
+// DescribeLate describes an instance that is not ready: how long it has not been, how long it may be,
+// and what it does.
+func DescribeLate(role *roles.Definition, late roles.LateInstance, now time.Time) string {
+	word := map[roles.InstanceStatus]string{roles.StatusUnready: "not ready any more",
+		roles.StatusRestarting: "restarting"}[late.Status]
+	if word == "" {
+		word = "not ready"
+		if role.Oneshot {
+			word = "not done"
+		}
+	}
+	if !late.Since.IsZero() {
+		word += " for " + textutil.FlagDuration(now.Sub(late.Since).Truncate(time.Second))
+		if limit := role.StartTimeout(); late.Status == roles.StatusStarting && limit > 0 {
+			word += " of " + textutil.FlagDuration(limit)
+		}
+	}
+	if late.Last != "" {
+		word += ": " + late.Last
+	}
+	return word
+}
+
+// describe describes what the gate waits for.
+func (l UnmetStep) describe(now time.Time, who func([]int) string) string {
+	text := DescribeCounts(l.Role)
+	if len(l.Role.Late) == 0 {
+		return text
+	}
+	first := l.Role.Late[0]
+	text += ": " + first.Name + " on " + who([]int{first.Node}) + ": " +
+		DescribeLate(l.Role.Definition, first, now)
+	if more := len(l.Role.Late) - 1; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+		if l.Role.BuiltIn != "" { // there is one on each node
+			text += " on " + who(signal.WithoutNodes(l.Nodes, []int{first.Node}))
+		}
+	}
+	return text
+}
 
 // maxPartLength is the maximum number of characters about one step in a line.
 const maxPartLength = 241
 
-// FormatWait describes in one line for which steps the gate waits, and how long it has waited. The
-// function who returns names of nodes. framework is the name of the framework that lists nodes, and
-// size is the number of the driver's nodes.
-func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework string, who func([]int) string) string {
+// WaitFormat formats what the gate waits for.
+type WaitFormat struct {
+	Size      int                // number of the driver's nodes
+	Framework string             // name of the framework that lists nodes
+	HasSetup  bool               // the first check is a setup command
+	Who       func([]int) string // names nodes
+}
+
+// Format describes in one line what the gate waits for, and how long it has waited.
+func (f WaitFormat) Format(lacks []UnmetStep, now time.Time, waited time.Duration) string {
 	late := make(map[int]bool)
 	var parts []string
 	for _, l := range lacks {
 		var part string
 		switch {
-		case len(l.Nodes) > 0:
-			part = labelsByStep[l.Step].ManyMissing + ": " + who(l.Nodes)
-		case l.Step == record.PhaseHead:
-			part = labelsByStep[record.PhaseHead].OneMissing
+		case l.Role != nil:
+			part = l.describe(now, f.Who)
+		case len(l.Nodes) == 0:
+			part = fmt.Sprintf("%s does not report all %d nodes yet", f.Framework, f.Size)
+		case l.Step == record.PhaseCheck && f.HasSetup:
+			part = setupLabel + ": " + f.Who(l.Nodes)
 		default:
-			part = fmt.Sprintf("%s does not report all %d nodes yet", framework, size)
+			part = labelsByStep[l.Step].ManyMissing + ": " + f.Who(l.Nodes)
 		}
 		parts = append(parts, textutil.TruncateText(textutil.StripControls(part), maxPartLength))
 		for _, node := range l.Nodes {
@@ -122,30 +206,32 @@ func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework str
 	}
 	line := "still waiting, " + textutil.FlagDuration(waited.Round(time.Second)) + " now"
 	if len(late) > 0 {
-		line += fmt.Sprintf(", for %d of %d nodes", len(late), size)
+		line += fmt.Sprintf(", for %d of %d nodes", len(late), f.Size)
 	}
 	return line + ": " + strings.Join(parts, "; ")
 }
 
-// LastReported has, for each step, the last reason for waiting that a node's event log reports. A
-// finished step has no reason.
-type LastReported map[record.Phase]string
+// LastReported is why the checks of a node have not passed, as its event log reports last. It is empty
+// if there is no reason.
+type LastReported string
 
-// RecordEvent updates the reasons from an event.
+// SetupRuns is the reason for waiting of a node whose setup command runs.
+const SetupRuns = "its setup command runs"
+
+// SetupName is the name of the child that is a setup command.
+const SetupName = "setup"
+
+// RecordEvent updates the reason from an event.
 func (s *LastReported) RecordEvent(word eventlog.EventType, fields eventlog.Fields) {
-	step, reason := record.PhaseWorkers, fields.Seen // empty for a successful probe
+	isSetup := fields.Child == SetupName
 	switch {
 	case word == eventlog.ChecksWaiting, word == eventlog.ChecksDone:
-		step, reason = record.PhaseCheck, fields.Checks
-	case word != eventlog.ProbeChanged:
-		return
-	case record.Phase(fields.Child) == record.PhaseSandbox:
-		step = record.PhaseSandbox
+		*s = LastReported(fields.Checks)
+	case word == eventlog.ChildStarted && isSetup:
+		*s = SetupRuns
+	case word == eventlog.ChildExited && isSetup:
+		*s = ""
 	}
-	if *s == nil {
-		*s = make(LastReported)
-	}
-	(*s)[step] = reason
 }
 
 // ReminderSchedule decides when the head logs a line about a long wait. It is not safe for
@@ -164,7 +250,9 @@ func (v *ReminderSchedule) CheckDue(
 	step := record.Phase("")
 	if len(lacks) > 0 {
 		step = lacks[0].Step
-		if len(lacks[0].Nodes) == 0 {
+		if role := lacks[0].Role; role != nil {
+			step = record.Phase("role " + role.Name)
+		} else if len(lacks[0].Nodes) == 0 {
 			step += ", of no node" // the framework's list of nodes differs from the services that are up
 		}
 	}

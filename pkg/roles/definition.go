@@ -22,7 +22,7 @@ type Definition struct {
 	// of which its failure is one.
 	PreparesNode bool `json:"-"`
 	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
-	Timeout time.Duration `json:"-"`
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// HangTimeout is how long the processes of an instance may show no sign of activity; 0: for ever.
 	HangTimeout time.Duration `json:"-"`
 	// Primary reports that the run ends when this role and all other primary ones have ended with 0.
@@ -35,7 +35,7 @@ type Definition struct {
 	Line     int           `json:"-"` // line of the role in its file, from 1; 0 if it has none
 	// BuiltIn is the kind of a role for which flags stand: its processes have their own names, logs and
 	// variables. It is empty for a role of a file.
-	BuiltIn BuiltIn `json:"-"`
+	BuiltIn BuiltIn `json:"built_in,omitempty"`
 	// PlannedLater reports that the role gets instances only with a later plan.
 	PlannedLater bool `json:"-"`
 }
@@ -134,6 +134,11 @@ type Program struct {
 	Framework string `json:"-"`
 	// Step is the name of the job step whose daemons start the processes; empty: this one
 	Step string `json:"step,omitempty"`
+	// Log is the first part of the names of the logs of a built-in role: worker in worker-0007.log. It
+	// is empty if no instance of the role has a process.
+	Log string `json:"log,omitempty"`
+	// NotOnHead reports that the instance of a built-in role on the head's node has no process.
+	NotOnHead bool `json:"not_on_head,omitempty"`
 }
 
 // PortRequest is a port, or several, of each process of a role.

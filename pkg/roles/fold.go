@@ -113,12 +113,19 @@ type InstanceState struct {
 	IsGone bool
 	// WasReady reports that all nodes have been ready in one generation.
 	WasReady bool
+	// LateNode is the first of its nodes on which the generation is not ready; -1 if it is ready on all.
+	LateNode int
+}
+
+// IsOver reports whether no further generation of the instance follows.
+func (s *InstanceState) IsOver() bool {
+	return s.Status == StatusDone || s.Status == StatusLost || s.Status == StatusStopped
 }
 
 // Fold determines the state of an instance. It is a pure function: the same evidence gives the same
 // state, in whatever order it was found.
 func Fold(e Evidence) InstanceState {
-	s := InstanceState{Generation: e.Generation, IsGone: true, WasReady: e.wasReady()}
+	s := InstanceState{Generation: e.Generation, IsGone: true, WasReady: e.wasReady(), LateNode: -1}
 	for _, node := range e.Nodes {
 		if known, is := e.Marks.nodes[node]; is {
 			s.Generation = max(s.Generation, known.newest.Generation)
@@ -139,6 +146,9 @@ func Fold(e Evidence) InstanceState {
 			s.Unknown = append(s.Unknown, node)
 		case !state.HasEnded():
 			s.Running = append(s.Running, node)
+		}
+		if s.LateNode < 0 && state != record.InstanceReady && state != record.InstanceDone {
+			s.LateNode = node
 		}
 		states[state]++
 	}

@@ -141,9 +141,30 @@ type PlanRecord struct {
 	Number       int `json:"-"` // the record's
 }
 
+// MakePlan makes the plan of the roles from the facts of the record.
+func (r *PlanRecord) MakePlan(defs []Definition) (*Plan, error) {
+	if len(r.Without) > 0 {
+		defs = slices.Clone(defs)
+		for i := range defs {
+			defs[i].PlannedLater = defs[i].BuiltIn != "" && slices.Contains(r.Without, defs[i].BuiltIn)
+		}
+	}
+	return MakePlan(defs, r.Offers)
+}
+
 // PlaceOf returns the place of a node in the plan, or -1 if it has none.
 func (r *PlanRecord) PlaceOf(node int) int {
 	return slices.IndexFunc(r.Offers, func(o NodeFacts) bool { return o.NodeIndex == node })
+}
+
+// FirstGeneration returns the generation with which an instance begins by the plan: 0 unless a spare has
+// taken it over, or the team has changed before the service of a node started. It is negative if the
+// instance is over.
+func (r *PlanRecord) FirstGeneration(role *RolePlan, instance *Instance) int {
+	if role.BuiltIn == BuiltInWorker {
+		return r.Offers[instance.Processes[0].Place].Since
+	}
+	return r.Generations[instance.Number]
 }
 
 // DropReason returns the reason for which a node was dropped from the team.
@@ -156,13 +177,13 @@ func (r *PlanRecord) DropReason(node int) string {
 	return "the head does not say why"
 }
 
-// Describe returns the definitions for a [PlanRecord], without built-in ones. Commands and variables, which may contain
+// Describe returns the definitions for a [PlanRecord]. Commands and variables, which may contain
 // secrets, are never a part of their JSON form.
 func Describe(defs []Definition) []Definition {
-	described := slices.DeleteFunc(slices.Clone(defs), func(d Definition) bool { return d.BuiltIn != "" })
+	described := slices.Clone(defs)
 	for i := range described {
 		ready := &described[i].Ready
-		if ready.Probe == "" {
+		if ready.Probe == "" && !described[i].BuiltIn.IsService() {
 			*ready = ReadyProbe{}
 		}
 		ready.Probe = describeProbe(ready.Probe)

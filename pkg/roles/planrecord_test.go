@@ -50,7 +50,7 @@ func TestPlanFromRecord(t *testing.T) {
 	secret := []roles.Definition{server, setup, train}
 	secret[0].Program.Command = "serve --key=$KEY"
 	secret[0].Program.Env = map[string]string{"KEY": "1"}
-	secret[1].Ready.Timeout, secret[1].Timeout = time.Hour, time.Hour // it has no probe
+	secret[1].Ready.Timeout = time.Hour // it has no probe
 	rec.Roles = roles.Describe(secret)
 	text, err := json.Marshal(rec)
 	if err != nil || strings.Contains(string(text), "KEY") {

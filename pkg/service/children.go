@@ -169,7 +169,7 @@ func (c *Children) LogName(child string) string {
 		node, _ := strconv.Atoi(number) // Rank has formatted the number
 		return signal.RankLogName(node, 0)
 	}
-	child = strings.ReplaceAll(child, " ", "-")
+	child = signal.LogPrefix(child)
 	if child == DriverName || strings.HasSuffix(child, "head") {
 		return child + ".log"
 	}

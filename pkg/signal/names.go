@@ -82,6 +82,9 @@ func LogName(what string, node, size int) string {
 	return fmt.Sprintf("%s-%0*d.log", what, IndexWidth(size), node)
 }
 
+// LogPrefix returns the first part of the names of the logs of a child: ray-worker for "ray worker".
+func LogPrefix(child string) string { return strings.ReplaceAll(child, " ", "-") }
+
 // RankLogPrefix is the first part of the name of a rank's log. The second part is the rank's number
 // in the world instead of the node index.
 const RankLogPrefix = "rank"
@@ -149,6 +152,19 @@ func EndName(level int) string { return endPrefix + "." + strconv.Itoa(level) }
 // LostName returns the name in ControlDir by which a member that was taken for lost, and runs again,
 // learns that its part in the run is over.
 func LostName(member, size int) string { return lostPrefix + "." + memberText(member, size) }
+
+// NodesLost returns the indices of the nodes that were taken for lost while the run went on, in a listing
+// of ControlDir of a run of size nodes.
+func (l Listing) NodesLost(size int) (lost []int) {
+	for _, name := range l.names {
+		if text, is := strings.CutPrefix(name, lostPrefix+"."); is {
+			if member, ok := parseMember(text, size); ok && member < size {
+				lost = append(lost, member)
+			}
+		}
+	}
+	return sortUnique(lost)
+}
 
 // Order is an order of the head for a generation of an instance, or a fact about it.
 type Order string

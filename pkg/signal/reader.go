@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -122,6 +123,32 @@ func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, limit 
 		return data, err
 	})
 	return data, callError("read", path, err)
+}
+
+// lastLineBytes is the number of bytes at the end of a file in which its last line is searched.
+const lastLineBytes = 4 << 10
+
+// maxLastLine is the maximum length in characters of a last line.
+const maxLastLine = 160
+
+// ReadLastLine returns the last line of a log that is not empty, or what a progress bar shows last,
+// without control characters and secrets. It is empty if the log has none, or cannot be read.
+func (f *DirSnapshot) ReadLastLine(ctx context.Context, name string) string {
+	if _, exists := slices.BinarySearch(f.Names, name); !exists {
+		return ""
+	}
+	content, err := f.ReadFile(ctx, name, 2*lastLineBytes)
+	if err != nil {
+		return ""
+	}
+	text := cmp.Or(string(content.Tail), string(content.Data))
+	for _, line := range slices.Backward(strings.Split(text, "\n")) {
+		line = strings.TrimSpace(textutil.RedactText(textutil.TerminalLine(line)))
+		if line != "" {
+			return textutil.TruncateText(line, maxLastLine)
+		}
+	}
+	return ""
 }
 
 func (f *DirSnapshot) readOwnedRange(name string, offset, limit int64) ([]byte, FileAttributes, error) {

@@ -22,31 +22,15 @@ const (
 // PublishedPlan returns the plan that is published for observers outside of the job.
 func (c *Config) PublishedPlan() *record.Plan {
 	p := &record.Plan{
-		Framework: c.Framework.Name(), Phases: []record.Phase{record.PhaseJoin},
-		NodesNeeded:   c.Team.ForSize(c.Identity.Size).Min,
-		PhaseTimeouts: map[record.Phase]time.Duration{record.PhaseJoin: c.Times.Join},
+		Framework: c.Framework.Name(), NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
+		JoinTimeout: c.Times.Join,
 		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer,
 			c.Identity.Size).HeartbeatInterval,
 	}
-	add := func(step record.Phase, within time.Duration) {
-		p.Phases = append(p.Phases, step)
-		if within > 0 {
-			p.PhaseTimeouts[step] = within
-		}
-	}
 	if c.HasNodeChecks() {
-		add(record.PhaseCheck, c.CheckTimeout())
-	}
-	if c.Sandbox.IsRequested() {
-		add(record.PhaseSandbox, c.Times.Start)
-		p.SandboxQuorum = c.Sandbox.Require.String()
-	}
-	if c.Framework.HasServices() {
-		add(record.PhaseHead, c.Times.Start)
-		add(record.PhaseWorkers, c.Times.Start)
+		p.CheckTimeout = c.CheckTimeout()
 	}
 	if len(c.Driver) > 0 {
-		add(record.PhaseDriver, 0)
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
 		p.Command = textutil.TruncateText(textutil.FormatCommand(textutil.RedactArgs(c.Driver)...), maxPublishedCommand)
 	}

@@ -99,7 +99,7 @@ func NewHead(cfg HeadConfig) *Head {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
-			state := newInstanceState(role, &role.Instances[j], cfg.Record.Offers, h.startRule(role))
+			state := newInstanceState(role, &role.Instances[j], cfg.Record, h.startRule(role))
 			h.instances = append(h.instances, state)
 		}
 	}
@@ -211,6 +211,26 @@ func (h *Head) count(role *roles.RolePlan) (c roles.Count) {
 // isSatisfied reports whether a role has what the gate and the roles after it require. The caller
 // holds [Head.mu].
 func (h *Head) isSatisfied(role *roles.RolePlan) bool { return role.IsSatisfied(h.count(role)) }
+
+// Progress returns how far the instances of each role have come.
+func (h *Head) Progress() (all []roles.Progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.cfg.Plan.Roles {
+		shown, hasProcesses := roles.WithProcesses(&h.cfg.Plan.Roles[i])
+		if !hasProcesses {
+			continue
+		}
+		progress := roles.Progress{RolePlan: shown}
+		for j := range shown.Instances {
+			state := h.instances[shown.Instances[j].Number]
+			progress.AddInstance(state.instance, state.InstanceState, state.evidence.Nodes, h.cfg.Size,
+				state.enteredAt)
+		}
+		all = append(all, progress)
+	}
+	return all
+}
 
 // hasStarted reports whether a role has been started. The caller holds [Head.mu].
 func (h *Head) hasStarted(role *roles.RolePlan) bool {

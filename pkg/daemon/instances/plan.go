@@ -25,13 +25,9 @@ type knownPlan struct {
 // known returns the newest plan that this node knows.
 func (n *Node) known() *knownPlan { return n.plan.Load() }
 
-// firstGeneration returns the generation with which this node begins an instance: 0 unless a spare
-// has taken it over, or the team has changed before its service started.
+// firstGeneration returns the generation with which this node begins an instance.
 func (p *knownPlan) firstGeneration(role *roles.RolePlan, instance *roles.Instance) int {
-	if role.BuiltIn == roles.BuiltInWorker {
-		return p.Nodes[instance.Processes[0].Place].Since
-	}
-	return max(0, p.record.Generations[instance.Number])
+	return max(0, p.record.FirstGeneration(role, instance))
 }
 
 // isOver reports whether an instance is over, so that a spare does not start it.

@@ -86,61 +86,31 @@ func (n *Node) AwaitServices(ctx context.Context) {
 // serviceMarks returns the marks of the built-in services according to a listing of Nodes. That of the
 // head has none there.
 func (h *Head) serviceMarks(l signal.Listing) (marks []record.InstanceMark) {
-	ready := map[roles.BuiltIn][]int{roles.BuiltInSandbox: l.NodesIn(record.StateSandboxReady)}
-	if h.cfg.IsHeadServiceUp != nil && h.cfg.IsHeadServiceUp() {
-		ready[roles.BuiltInHead] = []int{0}
-	}
-	failed, up := l.NodesIn(record.StateSandboxFailed), make(map[int][]int)
+	published := roles.NewServiceMarks(l, h.cfg.IsHeadServiceUp != nil && h.cfg.IsHeadServiceUp())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.instances {
-		kind, node := state.role.BuiltIn, state.evidence.Nodes[0]
-		if !kind.IsService() {
-			continue
+		mark, ok := published.Of(state.role.BuiltIn, state.instance.Number, state.evidence.Nodes[0],
+			state.evidence.Generation)
+		if ok {
+			marks = append(marks, mark)
 		}
-		since := state.evidence.Generation
-		if _, isListed := up[since]; kind == roles.BuiltInWorker && !isListed {
-			up[since] = l.NodesIn(signal.ServiceUpState(since))
-		}
-		mark := record.InstanceMark{Node: node, Instance: state.instance.Number, Generation: since}
-		switch {
-		case kind == roles.BuiltInSandbox && isAmong(failed, node):
-			mark.State = record.InstanceExited
-		case kind == roles.BuiltInWorker && isAmong(up[since], node), isAmong(ready[kind], node):
-			mark.State = record.InstanceReady
-		default:
-			continue
-		}
-		marks = append(marks, mark)
 	}
 	return marks
 }
 
-func isAmong(nodes []int, node int) bool {
-	_, is := slices.BinarySearch(nodes, node)
-	return is
-}
-
-// Lacking returns the members of the team on which instances of the roles of a kind are not ready, sorted,
-// and reports whether these roles have what the gate requires.
-func (h *Head) Lacking(kind roles.BuiltIn) (nodes []int, isSatisfied bool) {
+// LateNodes returns the members of the team on which instances of the roles of a kind are not ready,
+// sorted.
+func (h *Head) LateNodes(kind roles.BuiltIn) (nodes []int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	isSatisfied = true
-	for i := range h.cfg.Plan.Roles {
-		role := &h.cfg.Plan.Roles[i]
-		if role.BuiltIn != kind {
-			continue
-		}
-		isSatisfied = isSatisfied && h.isSatisfied(role)
-		for _, state := range h.instancesOf(role) {
-			if state.Status != roles.StatusReady {
-				nodes = append(nodes, state.evidence.Nodes[0])
-			}
+	for _, state := range h.instances {
+		if state.role.BuiltIn == kind && state.Status != roles.StatusReady {
+			nodes = append(nodes, state.evidence.Nodes[0])
 		}
 	}
 	slices.Sort(nodes)
-	return nodes, isSatisfied
+	return nodes
 }
 
 // AwaitKind waits until the roles of a kind have what the gate requires. It returns the cause if ctx ends

@@ -117,12 +117,13 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		h.advanceAfter(0)
 		if silent {
 			h.advanceAfter(delay)
-			var names []string
-			for _, member := range members {
-				names = append(names, signal.LostName(member, h.cfg.Size))
-			}
-			h.cfg.Background(func(context.Context) { h.order(names...) }) // should they run again
 		}
+		var names []string
+		for _, member := range members {
+			names = append(names, signal.LostName(member, h.cfg.Size))
+		}
+		// Silent nodes may run again; observers learn of all.
+		h.cfg.Background(func(context.Context) { h.order(names...) })
 	}
 	return canGoOn
 }

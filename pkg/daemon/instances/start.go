@@ -116,7 +116,7 @@ func (s *supervisor) failureKind() health.Kind {
 func (s *supervisor) startCommand(
 	ctx context.Context, p roles.Process, number int, name string, more map[string]string, ofWorld *generationWorld,
 ) ([]startedProcess, *health.Failure) {
-	s.cfg.Children.SetLogName(name, s.logName(p, number))
+	s.cfg.Children.SetLogName(name, s.role.ProcessLogName(s.instance, p, number))
 	start, err := s.environment.processStart(s, p, number)
 	if err != nil {
 		return nil, health.NewFailure(health.Usage, "cannot start %s on %s: %v", name, s.cfg.Name, err)
@@ -213,19 +213,6 @@ func (s *supervisor) processName(p roles.Process) string {
 		name += fmt.Sprintf(".%d", p.Rank)
 	}
 	return name
-}
-
-// logName returns the name of the log file of a process: judge-1.log, judge-1.3.log, or
-// judge-1.g2.log for a restart.
-func (s *supervisor) logName(p roles.Process, number int) string {
-	name := fmt.Sprintf("%s-%d", s.role.Name, s.instance.Index)
-	if len(s.instance.Processes) > 1 {
-		name += fmt.Sprintf(".%d", p.Rank)
-	}
-	if number > 0 {
-		name += fmt.Sprintf(".g%d", number)
-	}
-	return name + ".log"
 }
 
 // writers returns the writers for the output of a process: nil for a role that is not primary. If

@@ -23,27 +23,32 @@ type instanceState struct {
 	budget   roles.RestartBudget
 	decided  int                          // the newest generation whose failure has been decided; -1: none
 	handled  map[record.InstanceMark]bool // exits that have been handled
-	since    time.Time                    // when the state changed last
-	resumeAt time.Time                    // before that, the next generation does not start
-	ordered  int                          // the newest generation before which all others were told to stop
-	joined   int                          // the newest generation whose nodes may join its first one, plus 1; 0: none
-	// the newest generation that was found to hang, plus 1; 0: none
-	hungBefore int
+	since    time.Time                    // when the evidence changed last
+	// enteredAt is when the present generation got its status.
+	enteredAt time.Time
+	resumeAt  time.Time // before that, the next generation does not start
+	instanceOrders
 
 	worldKey string           // its newest world's; empty: none
 	world    rendezvous.World // the newest
 }
 
-func newInstanceState(role *roles.RolePlan, instance *roles.Instance, facts []roles.NodeFacts,
+// instanceOrders has the generations about which the head has decided.
+type instanceOrders struct {
+	ordered int // the newest before which all others were told to stop
+	joined  int // the newest whose nodes may join its first one, plus 1; 0: none
+	// the newest that was found to hang, plus 1; 0: none
+	hungBefore int
+}
+
+func newInstanceState(role *roles.RolePlan, instance *roles.Instance, rec *roles.PlanRecord,
 	rule roles.StartRule) *instanceState {
 	s := &instanceState{role: role, instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
 	s.evidence = roles.Evidence{Role: role, Started: rule == roles.StartWithPlan,
 		ReadyAtStart: roles.IsReadyAtStart(role.Definition, rule)}
-	if role.BuiltIn == roles.BuiltInWorker {
-		s.evidence.Generation = facts[instance.Processes[0].Place].Since
-	}
+	s.evidence.Generation = max(0, rec.FirstGeneration(role, instance))
 	for _, place := range instance.Places() {
-		s.evidence.Nodes = append(s.evidence.Nodes, facts[place].NodeIndex)
+		s.evidence.Nodes = append(s.evidence.Nodes, rec.Offers[place].NodeIndex)
 	}
 	s.fold()
 	return s
@@ -51,9 +56,13 @@ func newInstanceState(role *roles.RolePlan, instance *roles.Instance, facts []ro
 
 // fold determines the state of the instance after a change of the evidence.
 func (s *instanceState) fold() {
+	before := s.InstanceState
 	s.InstanceState = roles.Fold(s.evidence)
 	s.wasReady = s.wasReady || s.WasReady
 	s.since = time.Now()
+	if s.Status != before.Status || s.Generation != before.Generation {
+		s.enteredAt = s.since
+	}
 }
 
 func (s *instanceState) isOn(node int) bool { return slices.Contains(s.evidence.Nodes, node) }

@@ -85,13 +85,7 @@ func ReadPlan(ctx context.Context, dir *signal.Dir, number int) (*roles.PlanReco
 
 // MakePlan makes the plan of the roles on nodes with these offers.
 func MakePlan(defs []roles.Definition, rec *roles.PlanRecord) (*roles.Plan, error) {
-	if len(rec.Without) > 0 {
-		defs = slices.Clone(defs)
-		for i := range defs {
-			defs[i].PlannedLater = slices.Contains(rec.Without, defs[i].BuiltIn)
-		}
-	}
-	plan, err := roles.MakePlan(defs, rec.Offers)
+	plan, err := rec.MakePlan(defs)
 	if err != nil {
 		return nil, health.NewFailure(health.Launch, "%v", err)
 	}

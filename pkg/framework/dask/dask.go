@@ -46,7 +46,8 @@ func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
 		ParseVersion: framework.FindVersionAfter("dask, version "),
-		HeadPort:     d.Port, FreePortAdvice: "--framework-port=0 picks a free port",
+		HeadName:     headName, WorkerName: d.workerName(), NoWorkerOnHead: d.DedicatedHead,
+		HeadPort: d.Port, FreePortAdvice: "--framework-port=0 picks a free port",
 	}
 }
 
@@ -100,7 +101,7 @@ func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework
 	address := d.urlScheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
 	endpoint := framework.Endpoint{Address: address,
 		Env: map[string]string{schedulerVariable: address}, Dashboard: dashboardURL(node, argv[2:])}
-	service := d.newService("dask head", node, endpoint, argv)
+	service := d.newService(headName, node, endpoint, argv)
 	service.ReadyPort = port
 	service.CheckReady = func(ctx context.Context) error {
 		_, err := fetchWorkers(ctx, address, node)
@@ -124,13 +125,19 @@ func (d Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	name := "dask worker"
-	if slices.Contains(argv, "--nanny") {
-		name = "dask nanny" // it restarts dead workers, so only its own death is detected here
-	}
-	service := d.newService(name, node, endpoint, argv)
+	service := d.newService(d.workerName(), node, endpoint, argv)
 	service.CheckReady = func(ctx context.Context) error { return checkOwnWorkers(ctx, endpoint.Address, node, wanted) }
 	return service, nil
+}
+
+const headName = "dask head"
+
+func (d Cluster) workerName() string {
+	argv, _, err := d.workerArgv(framework.Node{}, "")
+	if err == nil && slices.Contains(argv, "--nanny") {
+		return "dask nanny" // it restarts dead workers, so only its own death is detected here
+	}
+	return "dask worker"
 }
 
 // newService returns the service of a Dask program. A scheduler or worker logs only to its output.

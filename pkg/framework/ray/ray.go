@@ -48,6 +48,7 @@ func (r Cluster) Traits() framework.Traits {
 		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
 		ParseVersion:     framework.FindVersionAfter("ray, version "),
 		ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
+		HeadName: headName, WorkerName: workerName, NoWorkerOnHead: true,
 		HeadPort: r.Port, FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
 	}
@@ -129,7 +130,7 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 	if findAuthToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
 	}
-	service, err := r.newService("ray head", node, endpoint, place, r.HeadArgs, readinessCheck.checkHead)
+	service, err := r.newService(headName, node, endpoint, place, r.HeadArgs, readinessCheck.checkHead)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
@@ -150,7 +151,7 @@ func (r Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint)
 	if node.TeamIndex == 0 {
 		return nil, nil
 	}
-	return r.newService("ray worker", node, endpoint,
+	return r.newService(workerName, node, endpoint,
 		framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, readinessCheck.checkWorker)
 }
 
@@ -170,7 +171,10 @@ func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint
 	return compareMembers(wanted, nodes)
 }
 
-const programName = "ray"
+const (
+	programName          = "ray"
+	headName, workerName = "ray head", "ray worker"
+)
 
 func (r Cluster) isDedicatedHead(node framework.Node) bool {
 	return r.DedicatedHead && node.TeamIndex == 0

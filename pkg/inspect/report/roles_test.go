@@ -20,7 +20,7 @@ func TestRolesOnPage(t *testing.T) {
 		}
 	}
 	run, logs = recorded(t, "good")
-	if page := pageOf(t, NewView(run, logs, time.Time{})); strings.Contains(page, `<section id="roles">`) {
-		t.Error("a run without roles has a section about them")
+	if page := pageOf(t, NewView(run, logs, time.Time{})); !strings.Contains(page, `<section id="roles">`) {
+		t.Error("a run of flags has no section about its roles")
 	}
 }

@@ -35,7 +35,7 @@ func sample(size int, fails bool) *timeline.Run {
 		Job: &record.Job{
 			Header: headerOf(0, 200*time.Millisecond), Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
 			Addresses: []string{"10.0.0.1"}, ProgramVersion: "v0.6.0", FileSystem: "lustre",
-			Plan: &record.Plan{Framework: "ray", Phases: []record.Phase{"join", "check", "head", "workers", "driver"}},
+			Plan: &record.Plan{Framework: "ray", CheckTimeout: time.Minute, Driver: "train.py"},
 		},
 		Control: timeline.Control{
 			Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(sampleGate),

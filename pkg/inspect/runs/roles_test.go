@@ -63,6 +63,9 @@ func writeRun(t *testing.T, marks ...string) string {
 	}
 	writeFile(t, run, "control/job", &record.Job{Header: testHeader, Size: 5, Run: "j"})
 	writeFile(t, run, "control/plan.0000", testPlan(t))
+	for node := range 5 {
+		writeFile(t, run, "nodes/"+signal.NodeName(node, 5, record.StateJoined), nil)
+	}
 	for _, name := range marks {
 		writeFile(t, run, name, nil)
 	}

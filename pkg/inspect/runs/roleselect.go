@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -41,6 +42,8 @@ func readRoles(ctx context.Context, path string) (*timeline.PlacedRoles, error) 
 		return nil, err
 	}
 	files := timeline.RoleFiles{Size: run.job.Size, Nonce: run.job.Nonce}
+	files.HasChecks = run.job.Plan != nil && run.job.Plan.CheckTimeout > 0
+	files.Hosts, _ = launcher.ExpandNodeList(run.job.Hosts, run.job.Size)
 	if files.Control, err = run.reader.ListDir(ctx, signal.ControlDir); err != nil {
 		return nil, err
 	}

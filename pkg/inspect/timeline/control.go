@@ -60,6 +60,9 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 	c.LingerRecord, _ = readRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)
 	_, c.Go = readRecord[record.Mark](r, control, signal.NameGateOpen)
 	_, c.Over = readRecord[record.Mark](r, control, signal.NameHeadFinished)
+	for _, node := range l.NodesLost(size) {
+		r.Nodes[node].isLost = true
+	}
 	aborts := l.NodesWithAbort()
 	for _, node := range aborts[:min(len(aborts), maxQuickRecords)] {
 		abort, _ := readRecord[record.Abort](r, control, signal.AbortName(node, size))
@@ -88,6 +91,10 @@ func (r *runReader) hasSpares() bool {
 
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
 	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce}
+	files.HasChecks = r.Job != nil && r.Job.Plan != nil && r.Job.Plan.CheckTimeout > 0
+	for i := range r.Nodes {
+		files.Hosts = append(files.Hosts, r.Nodes[i].Host)
+	}
 	placed, err := files.ReadRoles(r.ctx)
 	if !errors.Is(err, ErrNoPlan) {
 		r.noteProblem(err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -76,6 +77,7 @@ func Read(ctx context.Context, dir string, depth ReadDepth) (*Run, error) {
 	}
 	// All times are converted at the end, because the clock offsets depend on all records.
 	r.convertTimes()
+	r.addStarts()
 	if r.unlistedProblems > 0 {
 		r.Problems = append(r.Problems, fmt.Sprintf("%d more records cannot be read", r.unlistedProblems))
 	}
@@ -135,6 +137,47 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 		folder(signal.ControlDir, r.readControl)
 	}
 	folder(signal.EventsDir, r.readEventLogs)
+	if names := r.logsOfLate(); len(names) > 0 {
+		folder(signal.LogsDir, func(logs *signal.DirSnapshot) { r.readLastLines(logs, names) })
+	}
+}
+
+// logsOfLate returns the names of the logs of what the gate waits for: of the first late instances of each
+// role, and of the setup commands of the first nodes that have not passed their checks.
+func (r *runReader) logsOfLate() (names []string) {
+	if r.HasEnded() {
+		return nil
+	}
+	if r.Roles != nil {
+		for i := range r.Roles.Roles {
+			late := r.Roles.Roles[i].Progress(r.Size()).Late
+			for _, instance := range late[:min(len(late), maxInstancesShown)] {
+				names = append(names, instance.Log)
+			}
+		}
+	}
+	if r.Control.Go.Exists {
+		return names
+	}
+	setups := 0
+	for i := range r.Nodes {
+		if setups < maxInstancesShown && !r.Nodes[i].HasReached(record.StateChecked) {
+			names = append(names, signal.LogName(membership.SetupName, i, r.Size()))
+			setups++
+		}
+	}
+	return names
+}
+
+func (r *runReader) readLastLines(logs *signal.DirSnapshot, names []string) {
+	lines := make([]string, len(names))
+	forEachConcurrently(r.ctx, len(names), func(i int) { lines[i] = logs.ReadLastLine(r.ctx, names[i]) })
+	r.LastLines = make(map[string]string)
+	for i, line := range lines {
+		if line != "" {
+			r.LastLines[names[i]] = line
+		}
+	}
 }
 
 // readJob reads the job record, on which the evaluation of all other records depends.

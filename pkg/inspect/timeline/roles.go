@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -14,16 +16,18 @@ import (
 
 const maxExits = 1000
 
-// ErrNoPlan reports that a run has no plan of roles: it has none, or has not made the plan yet.
+// ErrNoPlan reports that a run has no plan of roles: it runs nothing, or has not made the plan yet.
 var ErrNoPlan = errors.New("it has published no plan of roles")
 
 // Instance is an instance of a role with its state.
 type Instance struct {
 	*roles.Instance
 	roles.InstanceState
-	Nodes []int // indices of its nodes, in the order of its processes
+	Nodes []int // indices of its nodes, in the order of its places
 	// LastExit is its newest exit; nil if it has none, or if its record was not read.
 	LastExit *record.InstanceExit
+	// StartedAt is when its newest process was started, on the head's clock; zero if it is not known.
+	StartedAt time.Time
 }
 
 // Role is a role of a run with its instances.
@@ -42,21 +46,25 @@ func (r *Role) CountIn(statuses ...roles.InstanceStatus) (count int) {
 	return count
 }
 
+// Progress returns how far the instances of the role have come, in a run of size nodes.
+func (r *Role) Progress(size int) roles.Progress {
+	progress := roles.Progress{RolePlan: r.RolePlan}
+	for i := range r.Instances {
+		instance := &r.Instances[i]
+		progress.AddInstance(instance.Instance, instance.InstanceState, instance.Nodes, size, instance.StartedAt)
+	}
+	return progress
+}
+
 // RestartCount returns how often instances of the role have been started again.
 func (r *Role) RestartCount() (sum int) {
+	if r.BuiltIn.IsService() { // their generations say for which team they are up
+		return 0
+	}
 	for i := range r.Instances {
 		sum += r.Instances[i].Generation
 	}
 	return sum
-}
-
-// IsSatisfied reports whether the role has what the gate and the roles after it require.
-func (r *Role) IsSatisfied() bool {
-	var count roles.Count
-	for i := range r.Instances {
-		count.Add(r.Instances[i].InstanceState)
-	}
-	return r.RolePlan.IsSatisfied(count)
 }
 
 // Need returns how many instances the role needs: that are not lost if the gate is open, and
@@ -97,8 +105,10 @@ func UnknownRoleError(plan *roles.Plan, name string) error {
 // RoleFiles are the listings of a run directory from which its roles are read.
 type RoleFiles struct {
 	Control, Nodes *signal.DirSnapshot
-	Size           int    // number of nodes of the run
-	Nonce          string // the attempt's; empty: any
+	Size           int      // number of nodes of the run
+	Nonce          string   // the attempt's; empty: any
+	Hosts          []string // the nodes', for a plan without them; may be shorter
+	HasChecks      bool     // the nodes have checks, before which nothing starts there
 }
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].
@@ -114,7 +124,13 @@ func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord
 	if len(rec.Roles) == 0 {
 		return nil, nil, ErrNoPlan
 	}
-	plan, err := roles.MakePlan(rec.Roles, rec.Offers)
+	rec.Number = newest
+	for i := range rec.Offers {
+		if offer := &rec.Offers[i]; offer.Host == "" && offer.NodeIndex < len(f.Hosts) {
+			offer.Host = f.Hosts[offer.NodeIndex]
+		}
+	}
+	plan, err := rec.MakePlan(rec.Roles)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot plan the roles of the run again: %w", err)
 	}
@@ -128,36 +144,101 @@ func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
 	if err != nil {
 		return nil, err
 	}
+	return f.readStates(ctx, plan, rec)
+}
+
+// readStates reads the states of the instances of a plan.
+func (f RoleFiles) readStates(ctx context.Context, plan *roles.Plan, rec *roles.PlanRecord) (*PlacedRoles, error) {
+	nodes := f.Nodes.ParseListing(f.Size)
 	control, marks := f.Control.ParseListing(f.Size), make(map[int][]record.InstanceMark) // keyed by instance
-	for _, mark := range f.Nodes.ParseListing(f.Size).Instances() {
+	for _, mark := range nodes.Instances() {
 		marks[mark.Instance] = append(marks[mark.Instance], mark)
 	}
+	f.addBuiltInMarks(ctx, plan, rec, nodes, marks)
 	lost, exits, orders := f.readLost(ctx, control), f.readExits(ctx, marks), control.InstanceOrders()
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read the roles to the end: %w", err)
 	}
 	placed := &PlacedRoles{Plan: plan}
+	prepared := nodes.NodesIn(record.StateJoined)
+	if f.HasChecks {
+		prepared = nodes.NodesIn(record.StateChecked)
+	}
 	for _, offer := range rec.Offers {
 		placed.Members = append(placed.Members, offer.NodeIndex)
 	}
 	for i := range plan.Roles {
-		role := Role{RolePlan: &plan.Roles[i]}
-		for j := range role.RolePlan.Instances {
-			planned := &role.RolePlan.Instances[j]
+		shown, hasProcesses := roles.WithProcesses(&plan.Roles[i])
+		if !hasProcesses {
+			continue
+		}
+		role := Role{RolePlan: shown}
+		awaitsHead := role.BuiltIn == roles.BuiltInWorker && len(role.After) > 0 && !control.HasName(signal.NameHead)
+		for j := range shown.Instances {
+			planned := &shown.Instances[j]
 			number := planned.Number
 			// The head orders the generations of an instance that spans several nodes.
 			order := orders[number]
 			role.Instances = append(role.Instances, placed.newInstance(planned, marks[number], roles.Evidence{
-				Role: role.RolePlan, Started: hasStarted(control, rec, role.Definition),
+				Role:    role.RolePlan,
+				Started: hasStarted(control, rec, role.Definition) && !awaitsHead && placed.areAmong(planned, prepared),
 				ReadyAtStart: roles.IsReadyAtStart(role.Definition,
 					roles.StartRuleOf(rec.Roles, role.Definition, rec.Early)),
-				Generation: max(0, rec.Generations[number], order.Start), FailedBefore: order.Stop,
+				Generation: max(0, rec.FirstGeneration(role.RolePlan, planned), order.Start), FailedBefore: order.Stop,
 				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
 			}))
 		}
 		placed.Roles = append(placed.Roles, role)
 	}
+	// The built-in primary role is the first in the plan, because of the numbers of instances.
+	if all := placed.Roles; len(all) > 1 && all[0].Primary && all[0].BuiltIn != "" {
+		placed.Roles = slices.Concat(all[1:], all[:1])
+	}
 	return placed, nil
+}
+
+// addBuiltInMarks adds the marks of the instances of built-in services, which the nodes publish as
+// states of their own, and that of a driver that has ended.
+func (f RoleFiles) addBuiltInMarks(ctx context.Context, plan *roles.Plan, rec *roles.PlanRecord,
+	nodes signal.Listing, marks map[int][]record.InstanceMark) {
+	published := roles.NewServiceMarks(nodes, f.Control.ParseListing(f.Size).HasName(signal.NameHead))
+	for i := range plan.Roles {
+		role := &plan.Roles[i]
+		if role.BuiltIn == "" {
+			continue
+		}
+		for j := range role.Instances {
+			instance := &role.Instances[j]
+			node := rec.Offers[instance.Processes[0].Place].NodeIndex
+			mark, ok := published.Of(role.BuiltIn, instance.Number, node, rec.FirstGeneration(role, instance))
+			if role.BuiltIn == roles.BuiltInDriver && f.hasDriverEnded(ctx) {
+				mark.State, ok = record.InstanceDone, true
+			}
+			if ok {
+				marks[instance.Number] = append(marks[instance.Number], mark)
+			}
+		}
+	}
+}
+
+// hasDriverEnded reports whether the driver of flags has ended by itself.
+func (f RoleFiles) hasDriverEnded(ctx context.Context) bool {
+	end := new(record.OrderlyEnd)
+	for _, name := range []string{signal.NameOrderlyEnd, signal.NameDriverEnded} {
+		if _, exists := slices.BinarySearch(f.Control.Names, name); exists {
+			_, err := f.Control.ReadRecord(ctx, name, f.Nonce, end)
+			return err == nil && !end.Requested
+		}
+	}
+	return false
+}
+
+// areAmong reports whether all nodes of an instance are among these, which must be sorted.
+func (p *PlacedRoles) areAmong(planned *roles.Instance, nodes []int) bool {
+	return !slices.ContainsFunc(planned.Processes, func(process roles.Process) bool {
+		_, is := slices.BinarySearch(nodes, p.Members[process.Place])
+		return !is
+	})
 }
 
 func hasStarted(control signal.Listing, rec *roles.PlanRecord, role *roles.Definition) bool {
@@ -238,4 +319,44 @@ func newestExit(marks []record.InstanceMark) (newest *record.InstanceMark) {
 		}
 	}
 	return newest
+}
+
+// builtInKey returns the key of a process of a built-in role on a node: of each there is one.
+func builtInKey(log string, node int) string { return fmt.Sprintf("%s@%d", log, node) }
+
+// processKeys returns the keys of the instance to which a process of a name on a node may belong: the
+// name of a process of a larger instance has its rank, too.
+func processKeys(child string, node int) []string {
+	parts := strings.Split(child, ".")
+	return []string{strings.Join(parts[:min(2, len(parts))], "."), builtInKey(signal.LogPrefix(child), node)}
+}
+
+// instanceKey returns the key of an instance of a role whose first process is on a node.
+func instanceKey(role *roles.RolePlan, name string, node int) string {
+	if role.BuiltIn != "" {
+		return builtInKey(role.Program.Log, node)
+	}
+	return name
+}
+
+// addStarts adds when the instances were started.
+func (r *runReader) addStarts() {
+	if r.Roles == nil {
+		return
+	}
+	starts := make(map[string]time.Time)
+	for _, event := range r.Events {
+		if event.Name == eventlog.ChildStarted {
+			for _, key := range processKeys(event.Child, event.NodeIndex) {
+				starts[key] = event.At
+			}
+		}
+	}
+	for i := range r.Roles.Roles {
+		role := &r.Roles.Roles[i]
+		for j := range role.Instances {
+			instance := &role.Instances[j]
+			instance.StartedAt = starts[instanceKey(role.RolePlan, role.InstanceName(instance.Instance), instance.Nodes[0])]
+		}
+	}
 }

@@ -21,9 +21,12 @@ type Run struct {
 	OtherVersion bool
 	Control      Control
 	Nodes        []Node // in node order; as many as the job has, even if a node has left no trace
-	// Roles has the roles of the run; nil if it has none, or if they are not placed yet.
+	// Roles has the roles of the run, also the built-in ones; nil if it has none, or if they are not placed
+	// yet.
 	Roles  *PlacedRoles
 	Events []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
+	// LastLines has the last lines of the logs of what the gate waits for, by their names.
+	LastLines map[string]string
 	// Problems has a sentence for each thing that could not be read, for people.
 	Problems []string
 }
@@ -86,7 +89,7 @@ func (r *Run) finalStep(n *Node) string {
 		return stepDropped
 	case n.ownFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
 		return stepFailed
-	case isLost && !n.HasReached(record.StateDone):
+	case n.isLost, isLost && !n.HasReached(record.StateDone):
 		return stepLost
 	case n.HasReached(record.StateDone), len(n.Failures) > 0:
 		return stepDone
@@ -195,6 +198,7 @@ type Node struct {
 	LastSign time.Time
 	Phases   []PhaseSpan // phases of the node's daemons, by start time
 	Clock    Clock
+	isLost   bool // it was lost while the run went on
 }
 
 // HasReached reports whether the node has reached a state.

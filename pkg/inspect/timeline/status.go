@@ -125,6 +125,7 @@ type Dashboard struct {
 // GateWait is a step that the gate waits for.
 type GateWait struct {
 	Step        string `json:"step"`
+	Role        string `json:"role,omitempty"` // whose instances it concerns; empty: none
 	What        string `json:"what"`
 	NodeIndices []int  `json:"ranks,omitempty"` // empty if the wait does not concern particular nodes
 	Nodes       string `json:"nodes,omitempty"` // the same nodes for people: hosts or ranges of indices

@@ -1,38 +1,44 @@
 package timeline
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// gateWaits returns the steps that the gate waits for, in the order of the sequence. It lists each
-// node once, with the first step that the node lacks.
+// gateWaits returns what the gate waits for, in the order of the sequence. It lists each node once, with
+// the first step that the node lacks.
 func (v *statusView) gateWaits() (waits []GateWait) {
-	for _, unmet := range v.unmetSteps {
-		step := string(unmet.Step)
-		isElsewhere := func(node int) bool { return v.nodes[node].step != step }
+	for i := range v.unmetSteps {
+		unmet := &v.unmetSteps[i]
+		isElsewhere := func(node int) bool { return v.nodes[node].step != unmetStep(unmet) }
 		nodes := slices.DeleteFunc(slices.Clone(unmet.Nodes), isElsewhere)
-		wait := GateWait{Step: step, What: membership.LabelsOf(unmet.Step).OneMissing, NodeIndices: nodes}
-		switch {
-		case len(nodes) > 0:
-			wait.Nodes = v.formatNodeList(nodes)
-		case len(unmet.Nodes) > 0:
+		if len(nodes) == 0 && len(unmet.Nodes) > 0 {
 			continue // each node lacks an earlier step
-		case step != stepHead:
-			framework := textutil.TruncateText(v.plan.Framework, maxNodeListLength)
-			wait.What = framework + " does not report all nodes yet"
+		}
+		wait := GateWait{Step: string(unmet.Step), NodeIndices: nodes}
+		switch {
+		case unmet.Role != nil:
+			wait.Role, wait.What = unmet.Role.Name, membership.DescribeCounts(unmet.Role)
+		case len(nodes) == 0:
+			wait.What = textutil.TruncateText(v.plan.Framework, maxNodeListLength) + " does not report all nodes yet"
+		default:
+			wait.What = membership.LabelsOf(unmet.Step).OneMissing
+		}
+		if len(nodes) > 0 {
+			wait.Nodes = v.formatNodeList(nodes)
 		}
 		waits = append(waits, wait)
 	}
-	// Roles start when all nodes have passed their checks.
-	if wait := v.waitingRoles(); len(waits) == 0 && len(v.plan.Roles) > 0 && wait != nil {
-		waits = append(waits, *wait)
+	if len(waits) == 0 && v.run.Roles == nil && len(v.plan.Roles) > 0 {
+		waits = append(waits, GateWait{Step: stepWorkers, What: "the roles are not placed yet"})
 	}
 	return waits
 }
@@ -56,16 +62,18 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 		return untilStopped + s.Path, nil
 	case s.State == StateUp && v.plan.HasRanks:
 		return "the job ends when all ranks have ended, or when one fails", nil
-	case s.State == StateUp && v.hasStep(string(record.PhaseDriver)):
+	case s.State == StateUp && v.plan.Driver != "":
 		return "the job ends when the driver ends", nil
 	case s.State == StateUp:
 		return untilStopped + s.Path, nil
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step != stepWorkers || len(s.Waits[0].NodeIndices) > 0:
+	case s.Waits[0].Step == stepJoin, s.Waits[0].Step == stepCheck:
 		return v.describeFirstDeadline(s.Waits)
+	case s.Waits[0].Role != "":
+		return v.describeRoleDeadline()
 	case hasRoles:
-		return "the gate opens when these roles have what they require (ready.timeout of each)", nil
+		return "the head places the roles, and they start", nil
 	default:
 		return "the gate opens when it does", nil
 	}
@@ -74,8 +82,50 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 // untilStopped describes what ends a run without a driver, before its path.
 const untilStopped = "the job stays up until it is stopped: bringupd stop "
 
-// describeFirstDeadline describes the wait with the earliest deadline, and returns that deadline;
-// nil if none is known.
+// describeRoleDeadline describes the first late instance that may end the wait for roles by failing, and
+// returns until when it must be ready; nil if that is unknown.
+func (v *statusView) describeRoleDeadline() (what string, deadline *time.Time) {
+	var first *roles.LateInstance
+	setting := ""
+	for i := range v.unmetSteps {
+		role := v.unmetSteps[i].Role
+		if role == nil {
+			continue
+		}
+		for j := range role.Late {
+			late := &role.Late[j]
+			by := late.Since.Add(role.StartTimeout())
+			isStarting := late.Status == roles.StatusStarting && !late.Since.IsZero()
+			if isStarting && (deadline == nil || by.Before(*deadline)) {
+				first, deadline, setting = late, &by, timeoutSetting(role.Definition)
+			}
+		}
+	}
+	if first == nil {
+		return "the gate opens when these roles have what they require", nil
+	}
+	what = fmt.Sprintf("%s on %s must be ready (%s)", first.Name, v.formatNodeList([]int{first.Node}), setting)
+	if v.need < len(v.nodes) && setting == startTimeout {
+		what += ", or the node is dropped"
+	}
+	return what, deadline
+}
+
+const startTimeout = "--start-timeout"
+
+// timeoutSetting returns the setting of the time within which an instance must be ready.
+func timeoutSetting(role *roles.Definition) string {
+	switch {
+	case role.BuiltIn != "":
+		return startTimeout
+	case role.Oneshot:
+		return "timeout of the role"
+	}
+	return "ready.timeout of the role"
+}
+
+// describeFirstDeadline describes the wait for nodes with the earliest deadline, and returns that
+// deadline; nil if none is known.
 func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadline *time.Time) {
 	var first time.Time
 	step, nodes := waits[0].Step, waits[0].NodeIndices
@@ -90,7 +140,7 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 	labels := membership.LabelsOf(record.Phase(step))
 	who := textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
-	if v.need < len(v.nodes) && step != stepHead {
+	if v.need < len(v.nodes) {
 		what = "late nodes are dropped: the job waits until "
 	}
 	what += strings.ReplaceAll(labels.Condition, "%s", who) + " (" + labels.TimeoutFlags + ")"
@@ -100,26 +150,21 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 	return what, &first
 }
 
-// waitDeadline returns the earliest deadline of a wait, and the index of the node to which it
+// waitDeadline returns the earliest deadline of a wait for nodes, and the index of the node to which it
 // applies. The time is zero if none is known.
 func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int) {
-	within := v.plan.PhaseTimeouts[record.Phase(wait.Step)]
 	switch {
-	case within <= 0 || v.start.IsZero():
+	case v.start.IsZero():
 		return at, 0
-	case wait.Step == stepJoin:
-		return v.start.Add(within), wait.NodeIndices[0]
-	case wait.Step == stepHead && len(v.nodes) == 0:
-		return v.start.Add(within), 0
-	case wait.Step == stepHead:
-		return laterTime(v.start, v.nodes[0].since).Add(within), 0
-	case wait.Step == stepSandbox && v.run.Job != nil && len(v.run.Job.Steps) > 0:
-		return at, 0 // it depends on when the step of the sandboxes began
+	case wait.Step == stepJoin && v.plan.JoinTimeout > 0:
+		return v.start.Add(v.plan.JoinTimeout), wait.NodeIndices[0]
+	case wait.Step != stepCheck:
+		return at, 0
 	}
 	for _, of := range wait.NodeIndices {
 		// A time that is not after the head's start means that no step of the node is known.
 		since := v.nodes[of].since
-		if by := since.Add(within); since.After(v.start) && (at.IsZero() || by.Before(at)) {
+		if by := since.Add(v.plan.CheckTimeout); since.After(v.start) && (at.IsZero() || by.Before(at)) {
 			at, node = by, of
 		}
 	}

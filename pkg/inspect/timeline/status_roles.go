@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -43,7 +43,11 @@ type InstanceStatus struct {
 	Instance string               `json:"instance"` // such as judge.1
 	State    roles.InstanceStatus `json:"state"`
 	Nodes    string               `json:"nodes"` // hosts, for people
-	What     string               `json:"what,omitempty"`
+	// For is how long it has been starting, and Limit how long it may; 0 if unknown.
+	For   time.Duration `json:"for_ns,omitempty"`
+	Limit time.Duration `json:"limit_ns,omitempty"`
+	// What describes why it is not ready or how it has exited, or is the last line of its log.
+	What string `json:"what,omitempty"`
 }
 
 const maxInstancesShown = 5
@@ -56,14 +60,13 @@ func (v *statusView) roleStates() (all []RoleStatus) {
 		}
 		return all
 	}
-	probes := v.lastProbes()
 	for i := range v.run.Roles.Roles {
-		all = append(all, v.roleStatus(&v.run.Roles.Roles[i], probes))
+		all = append(all, v.roleStatus(&v.run.Roles.Roles[i], &v.progress[i]))
 	}
 	return all
 }
 
-func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus {
+func (v *statusView) roleStatus(role *Role, progress *roles.Progress) RoleStatus {
 	s := RoleStatus{
 		Name: role.Name, Primary: role.Primary, Instances: len(role.Instances),
 		Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
@@ -83,7 +86,7 @@ func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus
 		case len(s.Waits) == maxInstancesShown:
 			s.MoreWaits++
 		default:
-			s.Waits = append(s.Waits, v.instanceStatus(role, instance, probes))
+			s.Waits = append(s.Waits, v.instanceStatus(role, instance, progress))
 		}
 	}
 	if newest != nil {
@@ -110,19 +113,25 @@ var abnormalStatuses = []roles.InstanceStatus{
 }
 
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
-func (v *statusView) instanceStatus(role *Role, instance *Instance, probes map[string]string) InstanceStatus {
-	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
-	s := InstanceStatus{Instance: name, State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
-	switch reported := probes[name]; {
+func (v *statusView) instanceStatus(role *Role, instance *Instance, progress *roles.Progress) InstanceStatus {
+	s := InstanceStatus{Instance: role.InstanceName(instance.Instance), State: instance.Status,
+		Nodes: v.formatNodeList(instance.Nodes)}
+	isOf := func(late roles.LateInstance) bool { return late.Name == s.Instance }
+	if at := slices.IndexFunc(progress.Late, isOf); at >= 0 {
+		late := &progress.Late[at]
+		s.What = late.Last
+		if instance.Status == roles.StatusStarting && !late.Since.IsZero() {
+			s.For, s.Limit = max(0, v.now.Sub(late.Since)), role.StartTimeout()
+		}
+	}
+	switch {
 	case instance.Status == roles.StatusLost, instance.Status == roles.StatusRestarting:
 		if instance.LastExit != nil {
 			s.What = instance.LastExit.Message
 		}
 	case instance.Status == roles.StatusStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
 		s.What = "no daemon of step " + role.Program.Step + " has joined there: check that step"
-	case reported != "":
-		s.What = reported
-	case instance.Status == roles.StatusStarting && role.Oneshot:
+	case s.What == "" && instance.Status == roles.StatusStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
 	return s
@@ -136,52 +145,6 @@ func (v *statusView) lacksStepDaemon(step string, nodes []int) bool {
 	return slices.ContainsFunc(nodes, func(node int) bool {
 		return node < len(v.nodes) && !slices.Contains(v.nodes[node].StepDaemons, number)
 	})
-}
-
-// lastProbes returns what the probe of each instance has last reported, for those that are not ready.
-func (v *statusView) lastProbes() map[string]string {
-	last := make(map[string]string)
-	for _, event := range v.run.Events {
-		if event.Name != eventlog.ProbeChanged {
-			continue
-		}
-		// The name of a process of a larger instance has its rank, too.
-		parts := strings.Split(event.Child, ".")
-		instance := strings.Join(parts[:min(2, len(parts))], ".")
-		if event.Seen != "" || instance == event.Child {
-			last[instance] = event.Seen // empty for a successful probe
-		}
-	}
-	return last
-}
-
-// waitingRoles returns the step in which the gate waits for roles, or nil if it waits for none.
-func (v *statusView) waitingRoles() *GateWait {
-	if v.run.Roles == nil {
-		return &GateWait{Step: stepWorkers, What: "waiting for the placement of the roles"}
-	}
-	var parts []string
-	for i := range v.run.Roles.Roles {
-		role := &v.run.Roles.Roles[i]
-		if role.Primary || role.IsSatisfied() {
-			continue
-		}
-		state := roles.StatusReady
-		if role.Oneshot {
-			state = roles.StatusDone
-		}
-		count := role.CountIn(roles.StatusReady, roles.StatusDone)
-		part := fmt.Sprintf("%s (%d of %d %s", role.Name, count, len(role.Instances), state)
-		if need := role.Need(false); need < len(role.Instances) {
-			part += fmt.Sprintf(", needs %d", need)
-		}
-		parts = append(parts, part+")")
-	}
-	if len(parts) == 0 {
-		return nil
-	}
-	what := "waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", ")
-	return &GateWait{Step: stepWorkers, What: what}
 }
 
 const maxRolesShown = 8
@@ -215,6 +178,9 @@ func RoleLines(all []RoleStatus) (lines []string) {
 		lines = append(lines, fmt.Sprintf("  role %-*s  %s", names, role.Name, role.Describe()))
 		for _, instance := range role.Waits {
 			line := fmt.Sprintf("    %s %s on %s", instance.Instance, instance.State, cmp.Or(instance.Nodes, "?"))
+			if instance.For > 0 {
+				line += fmt.Sprintf(" for %s of %s", formatClock(instance.For), textutil.FlagDuration(instance.Limit))
+			}
 			if instance.What != "" {
 				line += ": " + instance.What
 			}
@@ -236,7 +202,11 @@ func (r RoleStatus) Describe() string {
 	if r.Instances == 0 {
 		return "not placed yet"
 	}
-	parts := []string{fmt.Sprintf("%d/%d ready", r.Ready, r.Instances)}
+	word := "ready"
+	if r.Primary {
+		word = "running"
+	}
+	parts := []string{fmt.Sprintf("%d/%d %s", r.Ready, r.Instances, word)}
 	for _, other := range r.countsByStatus()[1:] {
 		if *other.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", *other.count, other.status))

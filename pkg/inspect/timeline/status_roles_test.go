@@ -10,7 +10,7 @@ import (
 func TestGateWaitsForRoles(t *testing.T) {
 	run := read(t, "roles-waiting", DepthFull)
 	status := SummarizeRun(run, Observation{Now: run.ReadAt})
-	if len(status.Waits) != 1 || status.Waits[0].What != "waiting for judge (1 of 2 ready), router (0 of 1 ready)" {
+	if len(status.Waits) != 1 || status.Waits[0].What != "judge (1 of 2 ready)" || status.Waits[0].Role != "judge" {
 		t.Errorf("got %+v", status.Waits)
 	}
 	// A quick read of a large run has no events.

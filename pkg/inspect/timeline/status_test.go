@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -74,10 +75,8 @@ const age = 42 * time.Second
 func made(size int, states ...record.State) *Run {
 	const minute = time.Minute
 	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &record.Job{Size: size, Plan: &record.Plan{
-		Framework: "ray", Phases: []record.Phase{"join", "check", "sandbox", "head", "workers", "driver"},
-		NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py", PhaseTimeouts: map[record.Phase]time.Duration{
-			"join": 2 * minute, "check": 10 * minute, "sandbox": 5 * minute, "head": 5 * minute, "workers": 5 * minute,
-		},
+		Framework: "ray", NodesNeeded: size, Driver: "train.py",
+		JoinTimeout: 2 * minute, CheckTimeout: 10 * minute,
 	}}}
 	run.Job.WrittenAt = begin
 	run.Control.Job = RecordTime{Exists: true, At: begin}
@@ -104,6 +103,80 @@ func up(size int, changes ...func(*Run)) *Run {
 	for _, change := range changes {
 		change(run)
 	}
+	return run
+}
+
+// placeBuiltIn places the built-in roles that the daemons run for flags, with the states of the nodes.
+func placeBuiltIn(t *testing.T, run *Run, kinds []roles.BuiltIn) {
+	t.Helper()
+	logs := map[roles.BuiltIn]string{roles.BuiltInDriver: "driver", roles.BuiltInRanks: "rank",
+		roles.BuiltInHead: "ray-head", roles.BuiltInWorker: "ray-worker", roles.BuiltInSandbox: "sandbox",
+		anySandbox: "sandbox"}
+	rec := run.Control.Team
+	if rec == nil {
+		rec = new(roles.PlanRecord)
+		for i := range run.Nodes {
+			rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: i, Host: run.Nodes[i].Host})
+		}
+	}
+	for _, kind := range kinds {
+		def := roles.Definition{Name: string(kind), BuiltIn: kind, Program: roles.Program{Log: logs[kind]},
+			Placement: roles.Placement{Nodes: roles.NodesAll, InstancesPerNode: 1, NodesPerInstance: 1, RanksPerNode: 1,
+				GPUs: roles.GPUsAll},
+			Ready:    roles.ReadyProbe{Timeout: 5 * time.Minute},
+			Required: roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll}}
+		switch kind {
+		case roles.BuiltInDriver, roles.BuiltInHead:
+			def.Placement.Nodes, def.Primary = roles.NodesHead, kind == roles.BuiltInDriver
+			if def.Primary {
+				def.Ready = roles.ReadyProbe{}
+				for _, other := range kinds[1:] {
+					def.After = append(def.After, strings.TrimPrefix(string(other), "any-"))
+				}
+			}
+		case roles.BuiltInRanks:
+			def.Placement.NodesPerInstance, def.Primary = roles.NodesAll, true
+			def.Ready = roles.ReadyProbe{}
+		case roles.BuiltInWorker:
+			def.After = []string{string(roles.BuiltInHead)}
+		case anySandbox:
+			def.Name, def.BuiltIn, def.Required.Start = "sandbox", roles.BuiltInSandbox, 1
+		}
+		rec.Roles = append(rec.Roles, def)
+	}
+	files := RoleFiles{Control: new(signal.DirSnapshot), Nodes: new(signal.DirSnapshot), Size: run.Size(),
+		HasChecks: run.Job.Plan.CheckTimeout > 0}
+	for i := range run.Nodes {
+		for _, state := range run.Nodes[i].States {
+			files.Nodes.Names = append(files.Nodes.Names, signal.NodeName(i, run.Size(), state.Word))
+		}
+	}
+	if run.Control.Head.Exists {
+		files.Control.Names = append(files.Control.Names, signal.NameHead)
+	}
+	if run.Control.Go.Exists {
+		files.Control.Names = append(files.Control.Names, signal.NameGateOpen)
+	}
+	if run.HasEnded() {
+		files.Control.Names = append(files.Control.Names, signal.NameHeadFinished)
+	}
+	plan, err := rec.MakePlan(rec.Roles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Roles, err = files.readStates(t.Context(), plan, rec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// anySandbox is the kind of sandboxes of which one is enough.
+const anySandbox roles.BuiltIn = "any-sandbox"
+
+var allKinds = []roles.BuiltIn{roles.BuiltInDriver, roles.BuiltInHead, roles.BuiltInWorker, roles.BuiltInSandbox}
+
+// change returns a run after a change.
+func change(run *Run, to func(*Run)) *Run {
+	to(run)
 	return run
 }
 
@@ -135,15 +208,23 @@ var madeRuns = []struct {
 		only(run, 2, record.StateJoined, record.StateChecked, record.StateSandboxReady)
 		run.Events = []Event{checksWait(1, "gpu.fabric: GPU 3: in progress")}
 	}), 0},
+	{"a setup command runs", change(made(2, record.StateJoined), func(run *Run) {
+		run.Events = []Event{childStarts(0, "setup"), childStarts(1, "setup")}
+		run.LastLines = map[string]string{"setup-0001.log": "installing wheel 3 of 9"}
+	}), 0},
+	{"a service loads", up(2, func(run *Run) {
+		only(run, 1, record.StateJoined, record.StateChecked, record.StateSandboxReady)
+		run.LastLines = map[string]string{"ray-worker-0001.log": "loading weights 61 %"}
+		run.Events = []Event{probeSays(1, "ray worker", "connection refused")}
+	}), 0},
 	{"the head's service is not up", made(4, record.StateJoined, record.StateChecked, record.StateSandboxReady), 0},
 	{"the sandboxes are of another step", up(2, func(run *Run) {
 		only(run, 0, record.StateJoined, record.StateChecked)
 		only(run, 1, record.StateJoined, record.StateChecked)
-		run.Job.Steps, run.Job.Plan.Phases = []string{"sandbox"}, []record.Phase{"join", "check", "sandbox", "driver"}
+		run.Job.Steps, run.Job.Plan.Framework = []string{"sandbox"}, "none"
 	}), 0},
 	{"the framework counts", up(2), 0},
 	{"one sandbox is enough", up(2, func(run *Run) {
-		run.Job.Plan.SandboxQuorum = "any"
 		only(run, 1, record.StateJoined, record.StateChecked, record.StateServiceUp)
 	}), 0},
 	{"a service that was up for an older team does not count", up(3, func(run *Run) {
@@ -154,8 +235,7 @@ var madeRuns = []struct {
 		}
 	}), 0},
 	{"roles are not placed", up(2, func(run *Run) {
-		phases := []record.Phase{record.PhaseJoin}
-		run.Job.Plan = &record.Plan{Framework: "none", Phases: phases, Roles: []string{"judge", "trainer"}}
+		run.Job.Plan = &record.Plan{Framework: "none", Roles: []string{"judge", "trainer"}}
 	}), 0},
 	{"roles are up", up(2, open, func(run *Run) {
 		run.Job.Plan.Roles, run.Job.Plan.Driver = []string{"judge", "trainer"}, ""
@@ -166,7 +246,7 @@ var madeRuns = []struct {
 		run.Control.LingerRecord.WrittenAt = begin.Add(40 * time.Second)
 	}), 0},
 	{"up without a driver", up(2, open, func(run *Run) {
-		run.Job.Plan.Phases, run.Job.Plan.Driver = []record.Phase{"join"}, ""
+		run.Job.Plan = &record.Plan{Framework: "none"}
 	}), 0},
 	{"up with a dashboard", up(2, open, func(run *Run) {
 		run.Control.HeadRecord = &record.Head{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
@@ -207,6 +287,24 @@ var madeRuns = []struct {
 	}), 0},
 }
 
+// madeKinds has the kinds of built-in roles of the runs that do not have all.
+var madeKinds = map[string][]roles.BuiltIn{
+	"the sandboxes are of another step": {roles.BuiltInDriver, roles.BuiltInSandbox},
+	"one sandbox is enough":             {roles.BuiltInDriver, roles.BuiltInHead, roles.BuiltInWorker, anySandbox},
+	"up with a world":                   {roles.BuiltInRanks},
+	"up without a driver":               {},
+}
+
+func childStarts(node int, child string) Event {
+	return Event{Name: eventlog.ChildStarted, NodeIndex: node, At: begin.Add(3 * time.Second),
+		Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: child}}}
+}
+
+func probeSays(node int, child, what string) Event {
+	return Event{Name: eventlog.ProbeChanged, NodeIndex: node,
+		Fields: eventlog.Fields{Seen: what, ObjectFields: eventlog.ObjectFields{Child: child}}}
+}
+
 func checksWait(node int, what string) Event {
 	fields := eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}
 	return Event{Name: eventlog.ChecksWaiting, NodeIndex: node, Fields: fields}
@@ -215,6 +313,13 @@ func checksWait(node int, what string) Event {
 func TestStatusOfMadeRuns(t *testing.T) {
 	var got strings.Builder
 	for _, tc := range madeRuns {
+		kinds, isSpecial := madeKinds[tc.name]
+		if !isSpecial {
+			kinds = allKinds
+		}
+		if tc.run.Job != nil && len(tc.run.Job.Plan.Roles) == 0 {
+			placeBuiltIn(t, tc.run, kinds)
+		}
 		s := SummarizeRun(tc.run, Observation{Now: begin.Add(age), Unchanged: tc.silent})
 		fmt.Fprintf(&got, "%s: code %d\n%s\n", tc.name, s.Code, s.Text(TextStyle{}))
 	}
@@ -232,7 +337,8 @@ func TestStatusIsInert(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		run := up(4)
 		run.Path, run.Name, run.Problems = evil, evil, []string{evil}
-		run.Job.Plan.Driver, run.Job.Plan.Framework, run.Job.Plan.SandboxQuorum = evil, evil, evil
+		run.Job.Plan.Driver, run.Job.Plan.Framework = evil, evil
+		run.LastLines = map[string]string{"ray-worker-0001.log": evil}
 		for i := range run.Nodes {
 			run.Nodes[i].Host = evil + fmt.Sprint(i)
 		}
@@ -250,6 +356,7 @@ func TestStatusIsInert(t *testing.T) {
 				NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 1, Reason: evil}}},
 			}
 		}
+		placeBuiltIn(t, run, allKinds)
 		s := SummarizeRun(run, Observation{Now: begin.Add(age), Verbose: true})
 		text := s.Text(TextStyle{})
 		for _, r := range text {

@@ -70,8 +70,14 @@ type statusTemplateData struct {
 	Unread []string      // the first problems, and the number of the others
 }
 
-// RoleLines returns the lines about the roles.
-func (s statusTemplateData) RoleLines() []string { return RoleLines(s.Roles) }
+// RoleLines returns the lines about the roles; after the end only about those that need attention.
+func (s statusTemplateData) RoleLines() []string {
+	shown := slices.Clone(s.Roles)
+	if s.Over() {
+		shown = slices.DeleteFunc(shown, func(r RoleStatus) bool { return r.Lost+r.Restarts+len(r.Waits) == 0 })
+	}
+	return RoleLines(shown)
+}
 
 // Invocation returns the name of the job and the command line of its daemons. It is empty if the run
 // has not recorded them.
@@ -113,7 +119,11 @@ func executeTemplate(name string, of statusTemplateData) string {
 // Text formats the status for people. The first line has the most important facts. Lines are cut to
 // the width of the terminal.
 func (s Status) Text(style TextStyle) string {
-	shown := s.Abnormal
+	// The lines of roles show what waits for instances.
+	waitsForRole := func(n NodeStatus) bool {
+		return n.Mark == markWaiting && n.Step != stepJoin && n.Step != stepCheck
+	}
+	shown := slices.DeleteFunc(slices.Clone(s.Abnormal), waitsForRole)
 	if s.All != nil {
 		shown = s.All
 	}
@@ -124,6 +134,9 @@ func (s Status) Text(style TextStyle) string {
 	}
 	if s.State == StateUnknown {
 		unread = nil // the summary is the problem
+	}
+	if len(shown) < len(s.Abnormal) {
+		s.More = 0 // these are shown with their roles
 	}
 	of := statusTemplateData{
 		Status: s, Since: max(0, s.Elapsed-s.ToGate), Unread: unread,
@@ -198,7 +211,19 @@ func formatClock(d time.Duration) string {
 func (s Status) WithoutTimes() Status {
 	s.At, s.Elapsed, s.Unchanged, s.LastSign, s.Deadline = time.Time{}, 0, 0, nil, nil
 	s.Abnormal, s.All = withoutWaitTimes(s.Abnormal), withoutWaitTimes(s.All)
+	s.Roles = withoutStartTimes(s.Roles)
 	return s
+}
+
+func withoutStartTimes(all []RoleStatus) []RoleStatus {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Waits = slices.Clone(all[i].Waits)
+		for j := range all[i].Waits {
+			all[i].Waits[j].For = 0
+		}
+	}
+	return all
 }
 
 func withoutWaitTimes(nodes []NodeStatus) []NodeStatus {

@@ -3,21 +3,26 @@ package timeline
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 type statusView struct {
-	run          *Run
-	now          time.Time
-	start        time.Time // start of the head; zero if unknown
-	plan         record.Plan
-	need         int         // number of nodes that the driver needs
-	nodes        []*nodeView // in node order
-	requirements membership.Requirements
-	unmetSteps   []membership.UnmetStep // steps that the gate waits for
+	run        *Run
+	now        time.Time
+	start      time.Time // start of the head; zero if unknown
+	plan       record.Plan
+	need       int         // number of nodes that the driver needs
+	nodes      []*nodeView // in node order
+	unmetSteps []membership.UnmetStep
+	progress   []roles.Progress  // of the roles, in their order
+	probes     map[string]string // what the probe of each late instance has last reported
 }
 
 type nodeView struct {
@@ -44,9 +49,6 @@ const (
 	stepDone    = "done"
 )
 
-// stepHead is the step of the head's service, which the gate may lack, but no node.
-const stepHead = string(record.PhaseHead)
-
 // stepOrder lists the steps in the order in which they are shown.
 var stepOrder = []string{
 	stepJoin, stepCheck, stepSandbox, stepWorkers, stepReady, stepSpare, stepDropped, stepFailed, stepLost, stepDone,
@@ -56,25 +58,18 @@ var stepOrder = []string{
 func isPendingStep(step string) bool { return slices.Contains(stepOrder[:4], step) }
 
 func newStatusView(run *Run, now time.Time) *statusView {
-	v := &statusView{run: run, now: now, start: run.Control.Job.At, need: run.Size()}
-	v.plan = record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin, record.PhaseDriver}}
+	v := &statusView{run: run, now: now, start: run.Control.Job.At, need: run.Size(),
+		plan: record.Plan{Framework: "none"}}
 	if run.Job != nil && run.Job.Plan != nil {
 		v.plan = *run.Job.Plan
 	}
 	if v.plan.NodesNeeded > 0 {
 		v.need = min(v.need, v.plan.NodesNeeded)
 	}
-	v.requirements = membership.Requirements{
-		NeedChecks:    v.hasStep(stepCheck),
-		NeedSandboxes: v.hasStep(stepSandbox) && !v.hasEnoughSandboxes(),
-		NeedServices:  v.hasStep(stepWorkers),
-		// No other service can be up before the head's, even if the record of the head's is missing.
-		HeadServiceUp: !v.hasStep(stepHead) || run.Control.Head.Exists ||
-			len(run.NodesInState(record.StateServiceUp)) > 0,
-		FrameworkPending: v.hasStep(stepWorkers) && v.plan.Framework != "none",
-	}
 	for i := range run.Nodes {
-		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i], step: run.finalStep(&run.Nodes[i])})
+		n := &nodeView{Node: &run.Nodes[i], step: run.finalStep(&run.Nodes[i])}
+		n.since = v.lastStateTime(n.Node)
+		v.nodes = append(v.nodes, n)
 	}
 	// Add why nodes were dropped, and what they last reported.
 	for _, d := range run.droppedNodes() {
@@ -87,85 +82,165 @@ func newStatusView(run *Run, now time.Time) *statusView {
 			v.nodes[event.NodeIndex].lastReported.RecordEvent(event.Name, event.Fields)
 		}
 	}
-	v.unmetSteps = v.requirements.UnmetSteps(v.nodesMissing)
+	v.readProgress()
+	required := membership.Requirements{
+		NeedChecks: v.plan.CheckTimeout > 0, FrameworkPending: v.plan.Framework != "none", Roles: v.progress,
+	}
+	v.unmetSteps = required.UnmetSteps(v.nodesMissing)
 	v.assignSteps()
 	return v
+}
+
+// readProgress determines how far the roles have come, and what their late instances do.
+func (v *statusView) readProgress() {
+	if v.run.Roles == nil {
+		return
+	}
+	v.probes = v.lastProbes()
+	for i := range v.run.Roles.Roles {
+		role := &v.run.Roles.Roles[i]
+		progress := role.Progress(v.run.Size())
+		for j := range progress.Late {
+			v.describeLate(progress.RolePlan, &progress.Late[j])
+		}
+		v.progress = append(v.progress, progress)
+	}
+}
+
+// describeLate adds to a late instance what it does, and since when it can have done so if its start is
+// not known.
+func (v *statusView) describeLate(role *roles.RolePlan, late *roles.LateInstance) {
+	// When the daemons of a further step have begun is not known.
+	isOfStep := role.BuiltIn == roles.BuiltInSandbox && v.run.Job != nil && len(v.run.Job.Steps) > 0
+	if late.Since.IsZero() && role.BuiltIn.IsService() && !isOfStep && late.Node < len(v.nodes) {
+		since := v.nodes[late.Node].since
+		if role.BuiltIn == roles.BuiltInWorker {
+			since = laterTime(since, v.run.Control.Head.At)
+		}
+		if since.After(v.start) { // otherwise no state of the node is known
+			late.Since = since
+		}
+	}
+	late.Last = v.run.LastLines[late.Log]
+	probe := v.probes[instanceKey(role, late.Name, late.Node)]
+	switch {
+	case late.Last == "":
+		late.Last = probe
+	case probe != "":
+		late.Last += " (" + probe + ")"
+	}
+}
+
+// lastProbes returns what the probe of each instance has last reported, for those that are not ready,
+// by their keys.
+func (v *statusView) lastProbes() map[string]string {
+	last := make(map[string]string)
+	for _, event := range v.run.Events {
+		if event.Name != eventlog.ProbeChanged {
+			continue
+		}
+		for _, key := range processKeys(event.Child, event.NodeIndex) {
+			// Of a larger instance, a process that is ready does not hide one that is not.
+			if event.Seen != "" || key == event.Child || strings.Contains(key, "@") {
+				last[key] = event.Seen // empty for a successful probe
+			}
+		}
+	}
+	return last
 }
 
 // nodesMissing returns the indices of the nodes that should be in a state but are not, in order.
 func (v *statusView) nodesMissing(state record.State) (nodes []int) {
 	for _, n := range v.nodes {
-		if _, there := v.reachedState(n.Node, state); n.step == "" && !there && v.isRequired(n.Node, state) {
+		if n.step == "" && !n.HasReached(state) {
 			nodes = append(nodes, n.NodeIndex)
 		}
 	}
 	return nodes
 }
 
-// isRequired reports whether the gate may require a state of a node: a sandbox and a service are
-// required of members only, not of spares.
-func (v *statusView) isRequired(n *Node, state record.State) bool {
-	return state != record.StateSandboxReady && state != record.StateServiceUp || v.isMember(n.NodeIndex)
-}
-
-// assignSteps determines the step of each node, and since when the node is at it.
+// assignSteps determines the step of each node.
 func (v *statusView) assignSteps() {
 	// A node is at the first step that it lacks.
 	for _, unmet := range v.unmetSteps {
 		for _, node := range unmet.Nodes {
-			if n := v.nodes[node]; n.step == "" {
+			if n := v.nodes[node]; n.step == "" && unmet.Role == nil {
 				n.step = string(unmet.Step)
 			}
 		}
 	}
+	// After its checks it is at the step of its first instance that the gate still requires.
+	for i := range v.progress {
+		if progress := &v.progress[i]; !progress.Primary && !progress.IsMet() {
+			v.assignRoleStep(progress, v.run.Roles.Roles[i].Instances)
+		}
+	}
+	haveServices := len(v.run.NodesInState(record.StateServiceUp)) > 0
 	for _, n := range v.nodes {
-		_, up := v.reachedState(n.Node, record.StateServiceUp)
+		isMember := v.isMember(n.NodeIndex)
 		switch {
 		case n.step != "":
-		case !v.isMember(n.NodeIndex):
+		case !isMember:
 			n.step = stepSpare
-		case v.requirements.NeedServices && !up: // it waits for the head's service
-			n.step = stepWorkers
 		default:
 			n.step = stepReady
 		}
-		v.setStepTimes(n)
+		wasReady := n.HasReached(record.StateJoined) && (n.HasReached(record.StateServiceUp) || !haveServices)
+		if isMember && wasReady && !isPendingStep(n.step) {
+			n.readyAt = n.since
+		}
 	}
 }
 
-// setStepTimes determines since when a node is at its step, and when it was ready: at the latest time
-// of the states before.
-func (v *statusView) setStepTimes(n *nodeView) {
-	n.since = v.start
-	isReady, isKnown := true, true
-	for _, goal := range []struct {
-		state record.State
-		asked bool
-	}{
-		{record.StateJoined, true},
-		{record.StateChecked, v.requirements.NeedChecks},
-		{record.StateSandboxReady, v.requirements.NeedSandboxes},
-		{record.StateServiceUp, v.requirements.NeedServices},
-	} {
-		if !goal.asked || !v.isRequired(n.Node, goal.state) {
+// assignRoleStep assigns the step of a role to the nodes with instances that are not ready.
+func (v *statusView) assignRoleStep(progress *roles.Progress, instances []Instance) {
+	step := stepOf(progress.Definition)
+	for i := range instances {
+		if instances[i].LateNode < 0 || instances[i].IsOver() {
 			continue
 		}
-		s, there := v.reachedState(n.Node, goal.state)
-		if !there {
-			isReady = false
-			break
+		for _, node := range instances[i].Nodes {
+			isEarlier := func(n *nodeView) bool {
+				return n.step == "" || isPendingStep(n.step) &&
+					slices.Index(stepOrder, step) < slices.Index(stepOrder, n.step)
+			}
+			if node < len(v.nodes) && isEarlier(v.nodes[node]) {
+				v.nodes[node].step = step
+			}
 		}
-		isKnown = isKnown && !s.At.IsZero() // a new state may have no time yet
-		n.since = laterTime(n.since, s.At)
 	}
-	switch {
-	case !isKnown:
-		n.since = time.Time{}
-	case n.step == stepWorkers:
-		n.since = laterTime(n.since, v.run.Control.Head.At) // its service cannot start before the head's is up
-	case isReady && v.isMember(n.NodeIndex):
-		n.readyAt = n.since
+}
+
+// stepOf returns the step of a node whose instance of a role is not ready.
+func stepOf(role *roles.Definition) string {
+	if role.BuiltIn == roles.BuiltInSandbox {
+		return stepSandbox
 	}
+	return stepWorkers
+}
+
+// unmetStep returns the step of the nodes that lack something.
+func unmetStep(unmet *membership.UnmetStep) string {
+	if unmet.Role != nil {
+		return stepOf(unmet.Role.Definition)
+	}
+	return string(unmet.Step)
+}
+
+// lastStateTime returns the latest time at which a node has reached a state of the sequence, or that of
+// the head's start. It is zero if one of these times is unknown, because the state is new.
+func (v *statusView) lastStateTime(n *Node) time.Time {
+	since := v.start
+	for _, state := range n.States {
+		switch state.Word {
+		case record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp:
+			if state.At.IsZero() {
+				return time.Time{}
+			}
+			since = laterTime(since, state.At)
+		}
+	}
+	return since
 }
 
 func laterTime(a, b time.Time) time.Time {
@@ -173,27 +248,6 @@ func laterTime(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func (v *statusView) hasStep(step string) bool {
-	return slices.Contains(v.plan.Phases, record.Phase(step))
-}
-
-// reachedState returns a state of a node if it counts. A service that came up before the node got
-// its present place does not count.
-func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool) {
-	since := 0
-	if team := v.run.Control.Team; team != nil && state == record.StateServiceUp {
-		if place := team.PlaceOf(n.NodeIndex); place >= 0 {
-			since = team.Offers[place].Since
-		}
-	}
-	for _, s := range n.States {
-		if s.Word == state && (state != record.StateServiceUp || s.Generation >= since) {
-			return s, true
-		}
-	}
-	return NodeState{}, false
 }
 
 func (v *statusView) isMember(node int) bool {
@@ -210,17 +264,6 @@ func (v *statusView) serviceDashboard() *Dashboard {
 	return &Dashboard{URL: service.Dashboard, Host: v.nodes[0].Host}
 }
 
-// hasEnoughSandboxes reports whether the gate needs no more sandboxes. It is false if the gate
-// needs all of them and is not open.
-func (v *statusView) hasEnoughSandboxes() bool {
-	if v.run.Control.Go.Exists {
-		return true
-	}
-	require, err := membership.ParseSandboxQuorum(v.plan.SandboxQuorum)
-	ready := v.run.NodesInState(record.StateSandboxReady)
-	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(ready, v.need)
-}
-
 // countSteps returns how many nodes are at each step, and how many are ready. A step without nodes is
 // listed if nodes may still come to it.
 func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
@@ -229,20 +272,29 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 		at[n.step]++
 	}
 	for _, step := range stepOrder {
-		if at[step] > 0 || !over && (v.hasStep(step) || step == stepReady) {
+		if at[step] > 0 || !over && v.mayReach(step) {
 			steps = append(steps, StepCount{step, at[step]})
 		}
 	}
 	return steps, at[stepReady]
 }
 
+// mayReach reports whether nodes may come to a step.
+func (v *statusView) mayReach(step string) bool {
+	switch step {
+	case stepJoin, stepReady:
+		return true
+	case stepCheck:
+		return v.plan.CheckTimeout > 0
+	}
+	return slices.ContainsFunc(v.progress,
+		func(p roles.Progress) bool { return !p.Primary && stepOf(p.Definition) == step })
+}
+
 // nodeStatus returns the status of one node. If the run has ended, it does not matter what the node
 // was waiting for.
 func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	s := NodeStatus{NodeIndex: n.NodeIndex, Host: n.Host, Step: n.step, Mark: markOK, ReadyAt: n.readyAt}
-	// A node that waits for the head's service is not the one that delays the run.
-	waiting := state == StateBringingUp && isPendingStep(n.step) &&
-		(n.step != stepWorkers || v.requirements.HeadServiceUp)
 	switch {
 	case n.step == stepFailed:
 		s.Mark = markFailed
@@ -253,22 +305,59 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 		s.Mark, s.What = markLeftover, "left running: "+n.Done.LeftProcesses[0]
 	case n.step == stepDropped:
 		s.Mark, s.What = markDropped, n.dropReason
-	case waiting:
-		if s.Mark, s.What = markWaiting, n.waitReason(); !n.since.IsZero() {
-			s.For = max(0, v.now.Sub(n.since))
-		}
+	case state == StateBringingUp && isPendingStep(n.step):
+		v.describeWait(n, &s)
 	case len(n.EventRecords) > 0:
 		s.Mark, s.What = markEvent, n.EventRecords[len(n.EventRecords)-1].Message
 	}
 	return s
 }
 
-func (n *nodeView) waitReason() string {
-	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
-	if reported := n.lastReported[record.Phase(n.step)]; reported != "" {
-		return lacks + ": " + reported
+// describeWait describes what is awaited from a node. One whose instances wait for other roles is not
+// the one that delays the run.
+func (v *statusView) describeWait(n *nodeView, s *NodeStatus) {
+	since := n.since
+	for i := range v.unmetSteps {
+		unmet := &v.unmetSteps[i]
+		if unmetStep(unmet) != n.step || !slices.Contains(unmet.Nodes, n.NodeIndex) {
+			continue
+		}
+		s.Mark = markWaiting
+		if unmet.Role == nil {
+			s.What = v.checkReason(n)
+			break
+		}
+		of := func(late roles.LateInstance) bool { return late.Node == n.NodeIndex }
+		late := unmet.Role.Late[slices.IndexFunc(unmet.Role.Late, of)]
+		s.What = late.Name + " is not ready"
+		if late.Last != "" {
+			s.What += ": " + late.Last
+		}
+		if !late.Since.IsZero() {
+			since = late.Since
+		}
+		break
 	}
-	return lacks
+	if s.Mark == markWaiting && !since.IsZero() {
+		s.For = max(0, v.now.Sub(since))
+	}
+}
+
+// checkReason describes what is awaited from a node that has not joined, or not passed its checks.
+func (v *statusView) checkReason(n *nodeView) string {
+	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
+	reported := string(n.lastReported)
+	switch {
+	case n.step != stepCheck:
+		return lacks
+	case reported == membership.SetupRuns:
+		lacks = reported
+		reported = v.run.LastLines[signal.LogName(membership.SetupName, n.NodeIndex, v.run.Size())]
+	}
+	if reported == "" {
+		return lacks
+	}
+	return lacks + ": " + reported
 }
 
 func (n *nodeView) describeFailure() (step, what string) {

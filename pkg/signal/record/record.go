@@ -93,17 +93,13 @@ type Launch struct {
 // Plan describes what the job will do. No daemon reads it.
 type Plan struct {
 	Framework string `json:"framework"`
-	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
-	// order of the sequence.
-	Phases []Phase `json:"phases"`
-	// PhaseTimeouts are the timeouts of the phases: join is counted from the head's start; check,
-	// sandbox, head and workers on each node from the beginning of the phase.
-	PhaseTimeouts map[Phase]time.Duration `json:"phase_timeouts_ns"`
+	// JoinTimeout is how long after the head's start the nodes may join, and CheckTimeout how long the
+	// checks of a node may take after that; 0: there are none.
+	JoinTimeout  time.Duration `json:"join_timeout_ns"`
+	CheckTimeout time.Duration `json:"check_timeout_ns,omitempty"`
 	// NodesNeeded is the number of nodes that the driver needs. It is smaller than the number of nodes
 	// if there are spares.
 	NodesNeeded int `json:"nodes_needed"`
-	// SandboxQuorum is the number of ready sandboxes that the gate needs: all, any, head or a number.
-	SandboxQuorum string `json:"sandbox_quorum,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
 	// Roles are the names of the roles, in the order of their file, at most 64.
@@ -286,6 +282,8 @@ type OrderlyEnd struct {
 	Code        int           `json:"code"` // the job's: the driver's own
 	Reason      string        `json:"reason"`
 	InspectTime time.Duration `json:"inspect_time_ns,omitempty"`
+	// Requested reports that a stop was requested before the driver had ended.
+	Requested bool `json:"requested,omitempty"`
 }
 
 // Done reports that no process of the daemon is left on the node.

@@ -94,7 +94,6 @@ func scenarios() []scenario {
 			driver: sh("echo 'Traceback: out of luck' >&2; exit 3"), code: 3},
 		{name: "driver-killed", flags: services, driver: sh("kill -9 $$"), code: 137},
 		{name: "usage-64", driver: train, odd: map[int]string{2: "--deadline=7h"}, code: 64},
-		{name: "launch-65", driver: train, flags: with("--interface=lo"), code: 65},
 		{name: "share-66", driver: train, flags: []string{"--join-timeout=3s"},
 			odd: map[int]string{2: "--log-dir=" + place + "/elsewhere"}, code: 66},
 		{name: "check-75", driver: train,
