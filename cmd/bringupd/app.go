@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -59,6 +60,10 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	}
 	if err := app.Run(args); err != nil {
 		code := exitCodeOf(err)
+		if leavesError(args, err) {
+			inv.awaitReporter()
+			return code
+		}
 		if config.IsUsageError(err) && !inv.logsJSON {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
@@ -66,6 +71,33 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		return code
 	}
 	return inv.exitCode
+}
+
+// leavesError reports whether this process leaves it to another task of its launch to report an error
+// that all of them have.
+func leavesError(args []string, err error) bool {
+	isLaunched := args[1] == "run" && !slices.ContainsFunc(args, isRankFlag) || args[1] == "rank"
+	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
+	isSame := isLaunch && launch.SameForAll || config.IsSameUsageError(err)
+	return isLaunched && isSame && launcher.LeavesErrors(os.LookupEnv)
+}
+
+// isRankFlag reports whether an argument is the flag that gives a daemon its index without a launcher.
+func isRankFlag(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return name == "--rank" || name == "-rank"
+}
+
+// maxReporterDelay is how much later than another task the one that reports an error may start.
+const maxReporterDelay = 3 * time.Second
+
+// awaitReporter waits for a signal, or for the time in which the task that reports an error reports
+// it: srun --kill-on-bad-exit ends that task when another one exits.
+func (inv *invocation) awaitReporter() {
+	select {
+	case <-inv.signalChan:
+	case <-time.After(maxReporterDelay):
+	}
 }
 
 // isHelpFlag reports whether an argument is the help flag, in any form that package flag accepts.

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -69,7 +70,7 @@ func (inv *invocation) readUserFile(what, path string) ([]byte, error) {
 	case isSignal:
 		return nil, by
 	case err != nil:
-		return nil, usageErrorf("cannot read %s: %v", what, err)
+		return nil, config.NodeUsageErrorf("cannot read %s: %v", what, err)
 	}
 	return text, nil
 }

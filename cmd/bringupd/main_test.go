@@ -48,6 +48,12 @@ type said struct {
 // env: NAME=VALUE.
 func call(t *testing.T, env []string, args ...string) said {
 	t.Helper()
+	return callWith(t, make(chan os.Signal), env, args...)
+}
+
+// callWith is call in a process with these signals.
+func callWith(t *testing.T, signals <-chan os.Signal, env []string, args ...string) said {
+	t.Helper()
 	forget(t)
 	for _, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")
@@ -56,7 +62,7 @@ func call(t *testing.T, env []string, args ...string) said {
 	dir := t.TempDir()
 	files := config.Streams{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")),
 		Err: open(t, filepath.Join(dir, "err"))}
-	code := runMain(append([]string{"bringupd"}, args...), make(chan os.Signal), files)
+	code := runMain(append([]string{"bringupd"}, args...), signals, files)
 	return said{code: code, out: content(t, files.Out.Name()), err: content(t, files.Err.Name())}
 }
 

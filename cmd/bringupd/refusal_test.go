@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -173,8 +174,8 @@ func TestRefusesFile(t *testing.T) {
 
 func TestRefusesLaunch(t *testing.T) {
 	step := []string{
-		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=1",
-		"SLURM_STEP_NODELIST=n[1-2]", "SLURMD_NODENAME=n2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_LOCALID=0",
+		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=0",
+		"SLURM_STEP_NODELIST=n[1-2]", "SLURMD_NODENAME=n1", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_LOCALID=0",
 	}
 	but := func(more ...string) []string { return append(append([]string{}, step...), more...) }
 	for _, tc := range []struct {
@@ -210,6 +211,53 @@ func TestRefusesLaunch(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			refused(t, call(t, tc.env, tc.args...), 65, tc.says...)
+			untouched(t)
+		})
+	}
+}
+
+// TestReportsOnce verifies that the first task of a launch reports an error that all tasks have, and
+// that each of them reports one of its own. A task that reports nothing first waits for a signal.
+func TestReportsOnce(t *testing.T) {
+	step := func(node int, more ...string) []string {
+		return append([]string{
+			"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NNODES=2", "SLURM_NTASKS=2", "SLURM_LOCALID=0",
+			"SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_STEP_NODELIST=n[1-2]",
+			fmt.Sprintf("SLURM_PROCID=%d", node), fmt.Sprintf("SLURMD_NODENAME=n%d", node+1),
+		}, more...)
+	}
+	for _, tc := range []struct {
+		name       string
+		env        []string
+		args       string
+		code       int
+		byEveryone bool
+	}{
+		{"no such flag", nil, "--frame-work=ray", 64, false},
+		{"a value", nil, "--nnodes=0", 64, false},
+		{"a flag of rank", nil, "rank --frame-work=ray", 64, false},
+		{"a contradiction", nil, "--max-requeues=1", 64, false},
+		{"several daemons on each node", []string{"SLURM_NTASKS=4", "SLURM_STEP_TASKS_PER_NODE=2(x2)"}, "", 65, false},
+		{"more nodes than tasks", nil, "--nnodes=3", 65, false},
+		{"a file that one node may lack", nil, "--config=nowhere.yaml", 64, true},
+		{"a second task of a node", []string{"SLURM_STEP_TASKS_PER_NODE=", "SLURM_LOCALID=1"}, "", 65, true},
+		{"a launch by flags", nil, "--rank=1 --nnodes=0", 64, true},
+		{"no launch", nil, "status --nnodes=0", 64, true},
+		{"pods", []string{"SLURM_PROCID=", "JOB_COMPLETION_INDEX=1"}, "--nnodes=0", 64, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			for node := range 2 {
+				signals := make(chan os.Signal, 1)
+				isSilent := node > 0 && !tc.byEveryone
+				if isSilent {
+					signals <- os.Interrupt
+				}
+				got := callWith(t, signals, step(node, tc.env...), strings.Fields(tc.args)...)
+				if got.code != tc.code || (got.out+got.err == "") != isSilent || len(signals) > 0 {
+					t.Errorf("node %d: code %d: %s%s", node, got.code, got.out, got.err)
+				}
+			}
 			untouched(t)
 		})
 	}

@@ -67,7 +67,7 @@ func (o *options) addChecks(cfg *deps.Config) error {
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
-		return usageErrorf("%v", err)
+		return config.NodeUsageErrorf("%v", err)
 	}
 	cfg.Checks, cfg.CheckPolicy = checks, checkCfg
 	if gpus := checks.GPUs(); gpus != nil {
@@ -222,6 +222,7 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 			Fix: fmt.Sprintf(
 				"start at least %d (%s), or reduce --nnodes",
 				team.Min, id.Launcher.CommandHints(id.Job).StartOn(team.Min)),
+			SameForAll: true,
 		}
 	}
 	team.Max = min(team.Max, id.Size)

@@ -11,16 +11,30 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-type usageError struct{ message string }
+type usageError struct {
+	message string
+	ofNode  bool // other nodes may not have it
+}
 
 func (e *usageError) Error() string { return e.message }
 
 // UsageErrorf returns an error in the user's settings.
 func UsageErrorf(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
+	return &usageError{message: fmt.Sprintf(format, args...)}
 }
 
-// IsUsageError reports whether err was made by UsageErrorf.
+// NodeUsageErrorf returns an error in the user's settings that only some nodes may have.
+func NodeUsageErrorf(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...), ofNode: true}
+}
+
+// IsSameUsageError reports whether err was made by UsageErrorf, and so is the same on all nodes.
+func IsSameUsageError(err error) bool {
+	wrong, is := errors.AsType[*usageError](err)
+	return is && !wrong.ofNode
+}
+
+// IsUsageError reports whether err was made by UsageErrorf or NodeUsageErrorf.
 func IsUsageError(err error) bool {
 	var wrong *usageError
 	return errors.As(err, &wrong)

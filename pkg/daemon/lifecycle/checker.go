@@ -94,19 +94,20 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	case <-ctx.Done():
 		return report, context.Cause(ctx)
 	}
-	if cause := context.Cause(ctx); cause != nil {
+	share := c.shareFindings(ctx)
+	if cause := context.Cause(ctx); cause != nil { // its end has cut off what the findings are about
 		return report, cause
 	}
 	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host
-	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
+	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(share)...)
 	report.Verdict = check.WorstVerdict(report.Findings)
 	preflight.RecordEvents(c.Events, report)
 	if report.Verdict == check.Fail {
 		return report, preflight.UnfitFailure(report, c.nodeName())
 	}
-	// Warnings are only logged here, because the head reports those of all nodes to the user.
+	// Warnings are only for this daemon's log, because the head reports those of all nodes to the user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
-		c.Log.Info("the checks have findings", zap.String("findings", warned))
+		c.Log.Debug("the checks have findings", zap.String("findings", warned))
 	}
 	return report, nil
 }

@@ -69,11 +69,11 @@ func (l *launcherSpec) identifyTask(
 		err = fmt.Errorf("%s is not set", names.nodeCount[0])
 	case err == nil && r.NodeCount > 0 && r.RankCount > r.NodeCount:
 		seen := fmt.Sprintf("the job has %d tasks on %d nodes", r.RankCount, r.NodeCount)
-		return Identity{}, crowdedNodeError(seen, l.hints.StartOn(r.NodeCount))
+		return Identity{}, crowdedNodeError(seen, l.hints.StartOn(r.NodeCount), true)
 	case err == nil && (r.LocalRank > 0 || r.LocalCount > 1):
 		name, value := env.firstSet(slices.Concat(names.localCount, names.localRank)...)
 		seen := fmt.Sprintf("%s=%s, rank %d of %d on %s", name, value, r.Rank, r.RankCount, hostname)
-		return Identity{}, crowdedNodeError(seen, l.oneEach)
+		return Identity{}, crowdedNodeError(seen, l.oneEach, false)
 	}
 	if err != nil {
 		return Identity{}, environmentError(l.starter.displayName, err)
@@ -122,7 +122,7 @@ func unnamedRunError(id Identity, reason string) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot name the run of rank %d of %d: %s, "+
 			"and runs of the same name would interfere", id.NodeIndex, id.Size, reason),
-		Fix: "give --job-id=NAME, the same on all nodes and different for every launch",
+		Fix: "give --job-id=NAME, the same on all nodes and different for every launch", SameForAll: true,
 	}
 }
 
@@ -143,11 +143,12 @@ func environmentError(by string, err error) error {
 	}
 }
 
-// crowdedNodeError returns the error for a daemon that is not the only one on its node.
-func crowdedNodeError(seen, start string) error {
+// crowdedNodeError returns the error for a daemon that is not the only one on its node. isForAll says
+// whether all daemons of the launch see that.
+func crowdedNodeError(seen, start string, isForAll bool) error {
 	return &LaunchError{
 		Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node",
-		Fix:     "start it with: " + start + " bringupd …",
+		Fix:     "start it with: " + start + " bringupd …", SameForAll: isForAll,
 	}
 }
 

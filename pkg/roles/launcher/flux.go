@@ -11,7 +11,7 @@ var fluxLauncher = launcherSpec{
 	name: LauncherFlux,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID",
-		RankVariable:    "FLUX_TASK_RANK",
+		RankVariable: "FLUX_TASK_RANK", MergesErrors: true,
 		PrivatePrefixes: []string{"FLUX_TASK_", "FLUX_JOB_ID", "FLUX_JOB_SIZE", "FLUX_PMI_"},
 	},
 	// The ids of an instance that is started by hand begin at its start, so they may repeat.

@@ -105,6 +105,8 @@ type Traits struct {
 	HasSteps bool
 	// StarterProgram is the program that starts the daemons, as in "before srun".
 	StarterProgram string
+	// MergesErrors reports that this program writes the standard errors of all tasks to its own.
+	MergesErrors bool
 	// PrivatePrefixes are the prefixes of variables that services must not get: those that describe
 	// the daemon's own task, and those from which an mpirun takes the job's nodes.
 	PrivatePrefixes []string
@@ -228,6 +230,15 @@ func IsReportingTask(env Environment) bool {
 	return rank == "" || rank == "0"
 }
 
+// LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that all
+// tasks of a launch have, because the launcher writes what they report to one place.
+func LeavesErrors(env Environment) bool {
+	return slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
+		rank := env.valueOf(l.traits.RankVariable)
+		return l.traits.MergesErrors && rank != "" && rank != "0"
+	})
+}
+
 func launcherVariables(of func(Traits) string) []string {
 	var names []string
 	for _, l := range allLaunchers {
@@ -276,6 +287,8 @@ type LaunchError struct {
 	LocalFix string
 	// InShell reports that no launcher has started this process as one of several: it is in a shell.
 	InShell bool
+	// SameForAll reports that all tasks of the launch have this problem.
+	SameForAll bool
 }
 
 // Error returns the problem and its fixes on one line.

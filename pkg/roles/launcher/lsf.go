@@ -88,7 +88,7 @@ func identifyLSF(env Environment, hostname string, want Overrides) (Identity, er
 	case isRepeated:
 		seen := fmt.Sprintf("task %d, in a job of %d slots on %d hosts: blaunch starts one for each slot",
 			task, len(slots), len(hosts))
-		return Identity{}, crowdedNodeError(seen, start)
+		return Identity{}, crowdedNodeError(seen, start, false)
 	case id.NodeIndex < 0 && task > 0 && len(slots) == len(hosts):
 		id.NodeIndex = task - 1 // the node has another name of its own
 	case id.NodeIndex < 0:

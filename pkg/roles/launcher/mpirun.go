@@ -11,7 +11,7 @@ import "strconv"
 var openMPILauncher = launcherSpec{
 	name: LauncherOpenMPI,
 	traits: Traits{
-		StarterProgram: "mpirun", RankVariable: "OMPI_COMM_WORLD_RANK",
+		StarterProgram: "mpirun", MergesErrors: true, RankVariable: "OMPI_COMM_WORLD_RANK",
 		PrivatePrefixes: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
 	facts: Facts{MayRelaunch: true},
@@ -62,7 +62,7 @@ var openMPIStarter = rankStarter{
 var hydraLauncher = launcherSpec{
 	name: LauncherMPICH,
 	traits: Traits{
-		StarterProgram: "mpiexec", RankVariable: "PMI_RANK",
+		StarterProgram: "mpiexec", MergesErrors: true, RankVariable: "PMI_RANK",
 		PrivatePrefixes: []string{
 			"PMI_", "PMI2_", "HYDRA_", "HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL",
 			"MV2_COMM_", "MVP_COMM_",

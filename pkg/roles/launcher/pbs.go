@@ -73,7 +73,7 @@ var pbsStarter = rankStarter{
 var palsLauncher = launcherSpec{
 	name: LauncherPALS,
 	traits: Traits{
-		StarterProgram: "mpiexec", RankVariable: "PALS_RANKID",
+		StarterProgram: "mpiexec", MergesErrors: true, RankVariable: "PALS_RANKID",
 		PrivatePrefixes: []string{"PALS_", "ALPS_"},
 	},
 	facts:     pbsFacts(false),

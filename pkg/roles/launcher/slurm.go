@@ -24,8 +24,9 @@ var slurmTaskPrefixes = []string{
 var slurmLauncher = launcherSpec{
 	name: LauncherSlurm,
 	traits: Traits{
-		NamesNodes: true, HasSteps: true, StarterProgram: "srun", PrivatePrefixes: slurmTaskPrefixes,
-		JobVariable: "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID",
+		NamesNodes: true, HasSteps: true, StarterProgram: "srun", MergesErrors: true,
+		PrivatePrefixes: slurmTaskPrefixes,
+		JobVariable:     "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID",
 		SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
 	// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
@@ -277,12 +278,13 @@ func (s slurmStep) checkOneTaskPerNode() error {
 	for _, run := range parseTaskCounts(perNode) {
 		highest = max(highest, run.tasks)
 	}
-	problem := ""
+	problem, isOwn := "", false
 	switch {
 	case highest > 1:
 		problem = fmt.Sprintf("%d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)",
 			highest, s.job, s.step, s.RankCount, s.NodeCount, perNode)
 	case s.LocalRank > 0:
+		isOwn = true
 		problem = fmt.Sprintf("two daemons on one node: this is task %d on %s (SLURM_LOCALID) of step %s.%s",
 			s.LocalRank, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
 	case s.RankCount != s.NodeCount:
@@ -293,6 +295,7 @@ func (s slurmStep) checkOneTaskPerNode() error {
 	}
 	return &LaunchError{
 		Problem: "cannot run " + problem, Fix: "start it with: " + srunCommand(s.NodeCount, ""),
+		SameForAll: !isOwn,
 	}
 }
 
