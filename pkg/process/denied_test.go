@@ -11,6 +11,17 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
+// TestDeniedByMode verifies that the mode of a file explains why execve has refused it, on a file
+// system on which access(2) accepts every file.
+func TestDeniedByMode(t *testing.T) {
+	path := t.TempDir() + "/plain"
+	write(t, path, "#!/bin/sh\n", 0o644)
+	err := Program{execPath: path, file: path}.explainError(syscall.EACCES, nil, nil)
+	if !errors.Is(err, ErrNotExecutable) || !strings.Contains(err.Error(), "chmod +x "+path) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestDeniedPrograms verifies that the directory that this user may not enter is named, with the
 // link that leads there, or the mode of a file of another user.
 func TestDeniedPrograms(t *testing.T) {

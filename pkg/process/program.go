@@ -28,6 +28,9 @@ var (
 	ErrNotExecutable = errors.New("not executable")
 )
 
+// maxPathLength is the maximum number of characters of PATH in an error, including the ellipsis.
+const maxPathLength = 61
+
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
 // Program is an executable file and what has been found out about it.
@@ -70,7 +73,7 @@ func FindProgram(argv0, dir string, env []string) (Program, error) {
 	if denied != nil {
 		return Program{}, denied
 	}
-	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
+	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, textutil.TruncateText(path, maxPathLength))
 }
 
 // ResolveProgram returns the file that would be executed for a child with this program and
@@ -184,6 +187,10 @@ func (p Program) explainError(err error, argv, env []string) error {
 				return p.notExecutableError(fmt.Sprintf("its interpreter is %s (first line): %s", name, why))
 			}
 		}
+		// Of a file system without checks of its own, access(2) accepts every file.
+		if info, err := os.Stat(p.file); err == nil && info.Mode()&0o111 == 0 {
+			return p.notExecutableError(describeMode(p.file, info))
+		}
 		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its " +
 			"interpreter or a directory on its path may not be executable for this user")
 	case errors.Is(err, syscall.E2BIG):
@@ -284,12 +291,18 @@ func describeDenial(path string) string {
 			"use a program outside of it, or ask that user for access",
 			link, os.Geteuid(), denied, owner, info.Mode())
 	}
+	return link + describeMode(denied, info)
+}
+
+// describeMode explains that the mode of a file does not allow this user to execute it.
+func describeMode(path string, info fs.FileInfo) string {
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
 	remedy := fmt.Sprintf("it belongs to user %d, so use another one, or ask that user for access", owner)
 	if owner == os.Geteuid() {
-		remedy = "chmod +x " + textutil.QuoteShellWord(denied)
+		remedy = "chmod +x " + textutil.QuoteShellWord(path)
 	}
-	return fmt.Sprintf("%sits mode is %v, and this user (%d) may not execute it: %s",
-		link, info.Mode(), os.Geteuid(), remedy)
+	return fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: %s",
+		info.Mode(), os.Geteuid(), remedy)
 }
 
 // mayExecute reports whether this user may enter a directory, or execute a file.

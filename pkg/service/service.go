@@ -190,7 +190,8 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 		return &Running{child, c, p, service, make(chan string, 1)}, &startFailure{Failure: own}
 	}
 	if err != nil {
-		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %v", cmp.Or(p.Title, service.Name), c.nodeName, err)
+		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %s",
+			cmp.Or(p.Title, service.Name), c.nodeName, startReason(service.Name, err))
 		if why := StartFailureKind(err); why != health.Internal {
 			f.Code = health.OutcomeOfKind(why).Code
 		}
