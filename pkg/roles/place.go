@@ -158,7 +158,8 @@ func (p *planner) checkClaims(group int) (rest int, err error) {
 	if sum <= total {
 		return rest + total - sum, nil
 	}
-	return 0, refuseAll("%s: %d of %d%s", strings.Join(parts, ", "), sum, total, p.nameGroup(group))
+	return 0, refuseAll("%s: %s in all, and the job has %d%s; give the job more, or the roles fewer",
+		strings.Join(parts, ", "), countNodes(sum), total, p.nameGroup(group))
 }
 
 // nameGroup returns a clause that names a group, unless there is only one.

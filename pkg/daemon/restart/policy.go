@@ -178,7 +178,8 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case p.maxRestarts == 0:
 		return false, ""
 	case p.endRequested, cause.Kind == health.Signalled:
-		return false, what + ": the job was told to end from outside"
+		return false, what + ": the job was told to end from outside; Slurm itself may requeue it, after a " +
+			"preemption or a node failure"
 	case !p.isTrigger(cause.Kind):
 		return false, what + p.noTriggerReason(cause.Kind)
 	case isMistake(outcome.Code) || slices.Contains(p.rules.NoCodes, outcome.Code):
@@ -469,10 +470,10 @@ func CarryOut(
 	case again == nil:
 		return
 	case !again.Wanted:
-		warn("the job is not requeued: " + again.Reason)
+		warn("bringupd does not requeue the job: " + again.Reason)
 		return
 	case endRequested():
-		warn("the job is not requeued: it was told to end in the meantime")
+		warn("bringupd does not requeue the job: it was told to end in the meantime")
 		return
 	}
 	send := func(request func(ctx context.Context) error) error {

@@ -64,8 +64,8 @@ func (a *Summary) causeSteps() []string {
 		return a.adviseNotFound()
 	case health.NotExecutable:
 		return nil // the message explains what is wrong with the file, and the command that repairs it
-	case health.Usage, health.Launch:
-		return []string{"bringupd --dry-run with the same flags shows the settings in effect, and changes nothing"}
+	case health.Usage, health.Launch: // the message has the remedy
+		return a.compareSettings()
 	case health.RequeuesExhausted:
 		runs := textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"
 		return []string{"see the result.json of each earlier run: ls -d " + runs}
@@ -73,6 +73,14 @@ func (a *Summary) causeSteps() []string {
 		return append(a.daemonLog(a.Cause.NodeIndex), "if the message does not explain it, this is a bug in bringupd: "+
 			"keep the run directory and report it")
 	}
+}
+
+// compareSettings returns the step that finds the settings in which a node differs from the head.
+func (a *Summary) compareSettings() []string {
+	if a.Cause.Kind != health.Usage || a.Cause.Phase != record.PhaseJoin {
+		return nil
+	}
+	return []string{"compare the settings of the nodes: bringupd --dry-run with the same flags prints them"}
 }
 
 // maxHints is the maximum number of failed checks for which there is advice.
@@ -152,6 +160,8 @@ func (a *Summary) adviseDriver() []string {
 	switch run := textutil.QuoteShellWord(a.RunDir); {
 	case a.HasRanks:
 		return []string{"see their output: bringupd logs ranks " + run}
+	case a.Driver == "" && a.Cause != nil: // a primary role
+		return append(knownStep(adviseProgram(a.Cause.Lines, false)), "see its output: bringupd logs "+run)
 	case a.Driver == "": // ranks of a role have failed
 		return []string{"see their output: bringupd logs " + run}
 	}
@@ -165,6 +175,7 @@ func (a *Summary) adviseDriver() []string {
 			return append([]string{step}, steps...)
 		}
 	}
+	steps = append(knownStep(adviseProgram(a.DriverLines, false)), steps...)
 	switch {
 	case a.DriverEnd.OOM != nil:
 		steps = append(steps, a.enoughMemory())
@@ -184,13 +195,14 @@ func (a *Summary) adviseNotFound() []string {
 			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}
 	var steps []string
-	if strings.HasSuffix(a.Driver, ".py") && !strings.Contains(a.Driver, "/") {
+	if strings.HasSuffix(a.Driver, ".py") && !strings.ContainsAny(a.Driver, "/ ") {
 		steps = append(steps,
 			"give a Python program to its interpreter, as in: -- python "+textutil.QuoteShellWord(a.Driver))
 	}
 	if words := strings.Fields(a.Driver); len(words) > 1 {
 		steps = append(steps, fmt.Sprintf("if %s is a whole command line, it was quoted as one word: "+
-			"remove the quotes around it, as in: -- %s %s …", textutil.QuoteShellWord(a.Driver), words[0], words[1]))
+			"remove the quotes around it, as in: -- %s%s", textutil.QuoteShellWord(a.Driver),
+			strings.Join(words[:2], " "), strings.Repeat(" …", min(1, len(words)-2))))
 		if !strings.Contains(words[0], "/") {
 			return steps // it cannot be the path of a file
 		}
@@ -217,7 +229,10 @@ func (a *Summary) fullLogStep() []string {
 
 // adviseChild returns the steps for a setup command, a service, a sandbox or a rank.
 func (a *Summary) adviseChild(kind health.Kind) []string {
-	c, steps := a.Cause, a.fullLogStep()
+	c, steps := a.Cause, append(knownStep(adviseProgram(a.Cause.Lines, true)), a.fullLogStep()...)
+	if strings.Contains(c.Message, " has ended: the driver has run ") {
+		return []string{"leave it out of the driver: bringupd ends the services when the driver has ended"}
+	}
 	if a.Framework.LogsProgram != "" && kind == health.ServiceDied && c.Child != "" {
 		kept := a.logPath(strings.TrimSuffix(c.Log, ".log") + ".d")
 		steps = append(steps, "read "+a.Framework.LogsProgram+", which are kept in "+kept)
@@ -275,6 +290,9 @@ func (a *Summary) adviseShare() []string {
 		dir := textutil.QuoteShellWord(a.LogDir)
 		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, "+
 			"and hangs if the file system does", a.onNodes(a.Cause.FaultyNodes()), dir, dir))
+	}
+	if len(steps) == 0 {
+		return nil // the message has the remedy
 	}
 	return append(steps, "or give another place with --log-dir")
 }
@@ -360,11 +378,16 @@ func (a *Summary) askAdmins() []string {
 // failure.
 func (a *Summary) excludeNodes() []string {
 	exclude := a.launcherWords().ExcludeNodes
-	if exclude == "" || len(a.BadNodes) == 0 {
+	if exclude == "" || len(a.BadNodes) == 0 || a.isContinued() {
 		return nil
 	}
 	nodes := launcher.CompactNodeList(a.BadNodes)
 	return []string{"try again without " + nodes + ": " + launcher.ForNodes(exclude, nodes)}
+}
+
+// isContinued reports whether another attempt or a requeue follows, without the bad nodes.
+func (a *Summary) isContinued() bool {
+	return a.NextAttempt > 0 || a.Requeue != nil && a.Requeue.Wanted
 }
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on

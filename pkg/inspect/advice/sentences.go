@@ -33,11 +33,25 @@ func (a *Summary) HeadMessage() []string {
 		"  where: " + a.locationText(),
 		"  when: " + a.timeText(),
 	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.stepLines(), a.leftoverLines(),
-		a.nextLines(len(a.Advice)), []string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)})
+		a.nextLines(len(a.Advice)), a.followingLines())
 	if a.RunDir != "" {
 		lines = append(lines, "  details: "+filepath.Join(a.RunDir, signal.NameResult))
 	}
 	return lines
+}
+
+// followingLines returns the line about another try: that the user may make one, or what follows
+// without the user. The line of a requeue is printed with the request.
+func (a *Summary) followingLines() []string {
+	switch {
+	case a.NextAttempt > 0:
+		return []string{fmt.Sprintf("  follows: attempt %d of this launch", a.NextAttempt+1)}
+	case a.Requeue != nil && a.Requeue.Wanted:
+		return []string{"  follows: a requeue of the job"}
+	case a.Requeue != nil: // the reason follows
+		return nil
+	}
+	return []string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)}
 }
 
 // orderlyMessage returns the message of a job that its driver, or a stop, has ended.
@@ -131,7 +145,7 @@ func (a *Summary) locationText() string {
 	if len(a.Cause.LostNodes) == 0 && a.Cause.Kind == health.NodesDiffer {
 		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
 	}
-	if len(a.Cause.LostNodes) == 0 && a.Cause.Child == "" && a.isTimeOfJob() {
+	if len(a.Cause.LostNodes) == 0 && a.Cause.Child == "" && a.isOfJob() {
 		return fmt.Sprintf("the job, in phase %s", a.Cause.Phase)
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
@@ -150,11 +164,12 @@ func (a *Summary) locationText() string {
 	return where + seen
 }
 
-// isTimeOfJob reports whether the cause is a time limit of the whole job, or a hang of its ranks,
-// which is about no node.
-func (a *Summary) isTimeOfJob() bool {
+// isOfJob reports whether the cause is a request to end, a time limit of the whole job, or a hang of its
+// ranks, which are about no node.
+func (a *Summary) isOfJob() bool {
 	kind := a.Cause.Kind
-	return kind == health.JobDeadlinePassed || kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
+	return kind == health.JobDeadlinePassed || kind == health.Terminated || kind == health.Interrupted ||
+		kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
 }
 
 func worldRankText(rank record.WorldRank) string {
@@ -198,6 +213,7 @@ func (a *Summary) consequenceLines() []string {
 	endsDriver := a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind)
 	switch {
 	case a.Cause.Kind == health.DriverFailed:
+	case strings.HasPrefix(a.Cause.Message, "cannot start the driver "): // it has not run
 	case a.Cause.WorldRank != nil:
 		parts = append(parts, "the other ranks")
 	case a.HasRanks && endsDriver:

@@ -154,6 +154,12 @@ var driverEndings = []ending{
 	driverEnded("driver-advice", 1, "exit code 1").with(func(a *Summary) {
 		a.Framework.AdviseDriver = func([]string) string { return "enable the dashboard" }
 	}),
+	driverEnded("driver-without-ranks", 1, "exit code 1").with(func(a *Summary) {
+		a.DriverLines = []string{"ValueError: Error initializing torch.distributed using env:// rendezvous: " +
+			"environment variable RANK expected, but not set"}
+	}),
+	failed("role-without-ranks", cause(0, health.DriverFailed, "", "the trainer.0 of node 0 (n0) failed: exit code 1",
+		died("trainer.0", "trainer-0.log", "exit code 1", "", 1, "KeyError: 'RANK'"))).with(func(a *Summary) { a.Driver = "" }),
 	driverEnded("driver-killed", 137, "killed by SIGKILL").with(func(a *Summary) {
 		a.LeftProcesses = []string{"worker: cannot end pid 4242"}
 	}),
@@ -184,6 +190,11 @@ var driverEndings = []ending{
 	beforeGate(failed("driver-path-not-found", // the message has the shortest form of the path
 		cause(0, health.NotFound, "join", "cannot start run.sh: not found")).
 		with(func(a *Summary) { a.Driver = "./run.sh" })),
+	failed("driver-of-another-machine",
+		cause(0, health.NotExecutable, "driver", "cannot start the driver on node 0 (n0): train: not executable")),
+	beforeGate(failed("driver-script-quoted",
+		cause(0, health.NotFound, "join", `cannot start "python3 t.py": not found in PATH`)).
+		with(func(a *Summary) { a.Driver = "python3 t.py" })),
 	failed("spawned-not-found", cause(2, health.NotFound, "driver", "cannot start rank 13 on n2: /no/such: not found")),
 	beforeGate(failed("driver-not-executable", // nodes cut a long message
 		cause(0, health.NotExecutable, "join", "cannot start train.py: "+strings.Repeat("not executable ", 20)))),
@@ -195,6 +206,12 @@ var nodeEndings = []ending{
 		consequences(health.ServiceDied, "driver", 2, 3, 4, 5)...),
 	failed("host-lost", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17)),
 		append(consequences(health.PeerLost, "driver", 30, 31), consequences(health.ServiceDied, "driver", 18)...)...),
+	failed("attempt-follows", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17))).
+		with(func(a *Summary) { a.NextAttempt = 1 }),
+	failed("requeue-follows", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17))).
+		with(func(a *Summary) { a.Requeue = &record.RequeueDecision{Wanted: true} }),
+	failed("requeue-impossible", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17))).
+		with(func(a *Summary) { a.Requeue = &record.RequeueDecision{Reason: "an allocation"} }),
 	failed("host-hangs", cause(0, health.HostHangs, "driver", "node 17 (n17) hangs", lost(17))),
 	failed("cut-off", cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others", lost(3))),
 	failed("peer-lost", cause(0, health.PeerLost, "driver", "node 17 (n17) is lost: no heartbeat for 6.7s", lost(17))),

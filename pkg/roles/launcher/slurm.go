@@ -42,7 +42,7 @@ var slurmLauncher = launcherSpec{
 			", or keep it to this node with: bringupd local --nodes=N …",
 		ExcludeNodes: "sbatch --exclude={nodes} …",
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
-		WhyEnded: "the time limit, preemption or scancel: " +
+		WhyEnded: "the time limit, a preemption, a node failure or scancel: " +
 			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
 		MemoryUsed:    "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
 		ShowNode:      "scontrol show node {nodes}",
