@@ -69,9 +69,7 @@ func (s *statusCmd) runStatus(args []string) error {
 			return runArgError(err)
 		}
 		if s.keepWatching && len(args) == 0 && first.Over() {
-			s.printMessage(
-				"run %s has already ended; to wait for a job that has not started yet, give its number: "+
-					"bringupd status -w JOB", first.Run)
+			s.warnOfEndedRun("status -w", first.Run)
 		}
 		style := timeline.TextStyle{Colour: console.ShowsColour(s.streams.Out)}
 		writer := runs.StatusWriter{Out: s.streams.Out, Style: style, Updates: s.keepWatching}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
 func (inv *invocation) waitCommand() *cli.Command {
@@ -48,6 +50,13 @@ func (inv *invocation) waitCommand() *cli.Command {
 	})
 }
 
+// warnOfEndedRun reports that the newest run, which a subcommand has selected, may not be the one that
+// the user means.
+func (inv *invocation) warnOfEndedRun(command, run string) {
+	inv.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: "+
+		"bringupd %s JOB", run, command)
+}
+
 var errWaitTimeout = errors.New("timed out (--timeout)")
 
 // awaitGoal waits until the selected run has reached the goal, prints its state and sets the exit code.
@@ -56,11 +65,18 @@ func (inv *invocation) awaitGoal(ctx context.Context, w *runSelector, args []str
 	if err != nil {
 		return err
 	}
-	last, err := runs.AwaitGoal(ctx, path, goal)
+	last, err := runs.AwaitGoal(ctx, path, goal, func(first timeline.Status) {
+		if len(args) == 0 && first.Over() && first.NextAttempt == 0 {
+			inv.warnOfEndedRun("wait", first.Run)
+		}
+	})
 	if err != nil {
 		return runArgError(err)
 	}
 	inv.printMessage("run %s: %s", last.Run, last.Summary())
+	if next, err := runs.RequeuedRun(ctx, filepath.Join(filepath.Dir(path), last.Run)); err == nil && next != "" {
+		inv.printMessage("run %s asked for a requeue of its job; wait for that with: bringupd wait %s", last.Run, next)
+	}
 	if inv.exitCode = goal.ExitCode(last); last.Silent {
 		inv.exitCode = codeOf(health.PeerLost)
 		inv.printMessage("cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)

@@ -102,7 +102,9 @@ func findIn(ctx context.Context, logDir, name string) (string, error) {
 			return found, nil
 		}
 	}
-	if run := newestOfJob(ctx, logDir, folder.Names, launcher.NormalizeJobName(name)); run != "" {
+	// The last element of an array has the number of the array.
+	run := newestOfJob(ctx, logDir, folder.Names, launcher.NormalizeJobName(name))
+	if run != "" && !isOfArray(ctx, filepath.Join(logDir, run), name) {
 		return filepath.Join(logDir, run), nil
 	}
 	all, err := runsByAge(ctx, logDir, folder)
@@ -209,6 +211,13 @@ func newestOfJob(ctx context.Context, logDir string, names []string, job string)
 		}
 	}
 	return newest
+}
+
+// isOfArray reports whether a run is that of an element of the array with this number.
+func isOfArray(ctx context.Context, path, number string) bool {
+	opened, err := openRun(ctx, path)
+	isElement := func(known string) bool { return strings.HasPrefix(known, number+"_") }
+	return err == nil && slices.ContainsFunc(opened.job.LaunchAliases, isElement)
 }
 
 // newestWithAlias returns the newest run of the job that has another name in the launcher, which is

@@ -88,6 +88,9 @@ func TestFindJob(t *testing.T) {
 	describe(t, dir, "60.0", record.Launch{LaunchID: "60", LaunchAliases: []string{"61"}})
 	describe(t, dir, "53.9", record.Launch{LaunchID: "53", LaunchAliases: []string{"50_1"}})
 	describe(t, dir, "54.1", record.Launch{LaunchID: "54", LaunchAliases: []string{"50_2"}})
+	// the last element of array 70, which has its number
+	describe(t, dir, "70.0", record.Launch{LaunchID: "70", LaunchAliases: []string{"70_2"}})
+	describe(t, dir, "71.0", record.Launch{LaunchID: "71", LaunchAliases: []string{"70_1"}})
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("53", 0o700); err != nil { // not a log directory
 		t.Fatal(err)
@@ -95,6 +98,7 @@ func TestFindJob(t *testing.T) {
 	for arg, want := range map[string]string{
 		"53": "53.10", "54": "54.0-r1", "54.0": "54.0", "54.1": "54.1", "55": "55.0", "17[4].server": "17-4-a1",
 		"17-4": "17-4", "train": "train", "50_1": "53.10", "50_1.9": "53.9", "50_2": "54.0-r1", "50": "54.0-r1",
+		"70_1": "71.0", "70_2": "70.0", "70": "71.0",
 		"60+1": "60.1", "60+1.0": "60.0", "61": "60.1", dir + "/53": "53.10", dir + "/50_1": "53.10",
 	} {
 		if got, err := Find(t.Context(), arg, dir); got != filepath.Join(dir, want) {

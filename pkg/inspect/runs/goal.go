@@ -43,13 +43,28 @@ func (g Goal) ExitCode(status timeline.Status) int {
 	}
 }
 
+// RequeuedRun returns the name of the run that follows a run with this directory because it has asked
+// for a requeue of its job, or an empty string if it has not.
+func RequeuedRun(ctx context.Context, path string) (string, error) {
+	run, err := timeline.Read(ctx, path, timeline.DepthQuick)
+	if err != nil || run.Result == nil || run.Result.Requeue == nil || !run.Result.Requeue.Wanted || run.Job == nil {
+		return "", err
+	}
+	return launcher.RequeueName(run.Result.Run, run.Job.LaunchID), nil
+}
+
 // AwaitGoal waits until the run reaches the goal, or cannot reach it any more, and returns its
-// status then. If another attempt follows, it waits for that.
-func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Status, err error) {
-	for {
+// status then. If another attempt follows, it waits for that. It passes the first status to begin.
+func AwaitGoal(
+	ctx context.Context, path string, goal Goal, begin func(first timeline.Status),
+) (last timeline.Status, err error) {
+	for isFirst := true; ; isFirst = false {
 		observer := Observer{Path: path}
 		if last, err = observer.ReadStatus(ctx); err != nil {
 			return last, err
+		}
+		if isFirst {
+			begin(last)
 		}
 		err = observer.Watch(ctx, last, func(status timeline.Status) error {
 			last = status

@@ -52,6 +52,10 @@ type Summary struct {
 	Driver   string   `json:"driver,omitempty"`
 	Roles    string   `json:"roles,omitempty"`     // their names in a sentence
 	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
+	// Requeued reports that the run has asked for a requeue of its job, and NextAttempt is the number of
+	// the attempt that follows within its launch, or 0 if none does.
+	Requeued    bool `json:"requeued,omitempty"`
+	NextAttempt int  `json:"next_attempt,omitempty"`
 	// Problem says why only the result of the run is known; empty if its records can be read.
 	Problem string `json:"problem,omitempty"`
 }
@@ -101,8 +105,10 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	status := timeline.SummarizeRun(run, seen)
 	s = Summary{
 		Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, StartedAt: run.Control.Job.At,
-		EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver, Roles: status.RoleNames(),
+		EndedAt: status.EndedAt, Duration: status.Elapsed, Roles: status.RoleNames(),
+		Driver: programName(status.Driver, status.Command), NextAttempt: status.NextAttempt,
 	}
+	s.Requeued = run.Result != nil && run.Result.Requeue != nil && run.Result.Requeue.Wanted
 	if run.Job != nil {
 		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
@@ -123,6 +129,25 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 		s.Code, s.Word, s.BadNodes = &end.Code, end.Word, end.BadOn
 	}
 	return s, nil
+}
+
+// interpreters are programs, without their versions, that run the one that a later word names.
+var interpreters = []string{"python", "pypy", "perl", "julia", "Rscript", "sh", "bash", "dash", "zsh", "env", "uv", "run"}
+
+// programName returns the base name of the first word of a driver's command line that is no interpreter
+// and no option of one, or driver, the first word, if there is none. The command may be cut.
+func programName(driver, command string) string {
+	for word := range strings.FieldsSeq(command) {
+		isProgram := !strings.HasPrefix(word, "-") && !strings.Contains(word, "=")
+		name := filepath.Base(word)
+		switch {
+		case strings.ContainsAny(word, `'"$`): // shell code, or a name with blanks
+			return driver
+		case isProgram && !slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
+			return name
+		}
+	}
+	return driver
 }
 
 // Text formats the list as a table for people.
@@ -148,8 +173,13 @@ func (l List) rows(now time.Time) [][]string {
 	}}
 	for _, s := range l.Runs {
 		age, code, restarts, goodput, state := "-", "-", "-", "-", string(s.State)
-		if s.Silent {
+		switch {
+		case s.Silent:
 			state = "silent" // its daemons may be gone
+		case s.NextAttempt > 0:
+			state = "restarted"
+		case s.Requeued:
+			state = "requeued"
 		}
 		if !s.StartedAt.IsZero() {
 			age = formatElapsed(now.Sub(s.StartedAt))

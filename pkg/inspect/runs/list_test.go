@@ -143,6 +143,60 @@ func TestGoal(t *testing.T) {
 	}
 }
 
+// TestRequeuedRun finds the name of the run that follows a requeue, and lists what follows each run.
+func TestRequeuedRun(t *testing.T) {
+	dir := logs(t, "9.0", "9.0-r1", "9.0-r1-a1", "9.0-r2")
+	wanted, refused := &record.RequeueDecision{Wanted: true}, &record.RequeueDecision{}
+	for run, next := range map[string]record.Succession{
+		"9.0": {Requeue: wanted}, "9.0-r1": {NextAttempt: 1}, "9.0-r1-a1": {Requeue: wanted}, "9.0-r2": {Requeue: refused},
+	} {
+		job := &record.Job{Run: run, Size: 1, Launch: record.Launch{LaunchID: "9"}}
+		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, job, noon)
+		result := &record.Result{Run: run, Size: 1, Code: 76, Outcome: "peer-lost", Succession: next}
+		publish(t, filepath.Join(dir, run), "", signal.NameResult, result, noon)
+	}
+	list, err := ListRuns(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[string]string)
+	for line := range strings.Lines(list.Text(noon)) {
+		words := strings.Fields(line)
+		states[words[0]] = words[1]
+	}
+	for run, want := range map[string]struct{ state, next string }{
+		"9.0": {"requeued", "9.0-r1"}, "9.0-r1": {"restarted", ""}, "9.0-r1-a1": {"requeued", "9.0-r2"},
+		"9.0-r2": {"failed", ""},
+	} {
+		next, err := RequeuedRun(t.Context(), filepath.Join(dir, run))
+		if err != nil || next != want.next || states[run] != want.state {
+			t.Errorf("%s is %s, followed by %q; want %v: %v", run, states[run], next, want, err)
+		}
+	}
+}
+
+// TestListedCommand lists drivers by the name of their program, and not by that of its interpreter.
+func TestListedCommand(t *testing.T) {
+	for command, want := range map[string]string{
+		"/usr/bin/python3.11 -u src/train.py --lr=1": "train.py",
+		"python -m pkg.train":                        "pkg.train",
+		"env OMP_NUM_THREADS=1 bash ./run.sh":        "run.sh",
+		"uv run train.py":                            "train.py",
+		"sh -c 'exit 3'":                             "driver",
+		"'my program' x":                             "driver",
+		"./solver in.dat":                            "solver",
+		"python3":                                    "driver",
+		"torchrun --nnodes=1 train.py":               "torchrun",
+	} {
+		dir := logs(t, "9.0")
+		job := &record.Job{Run: "9.0", Size: 1, Plan: &record.Plan{Driver: "driver", Command: command}}
+		publish(t, filepath.Join(dir, "9.0"), signal.ControlDir, signal.NameJob, job, noon)
+		if list, err := ListRuns(t.Context(), dir); err != nil || list.Runs[0].Driver != want {
+			t.Errorf("%s is listed as %s, want %s: %v", command, list.Runs[0].Driver, want, err)
+		}
+	}
+}
+
 // TestAwaitNextAttempt waits for the end of a run that is restarted.
 func TestAwaitNextAttempt(t *testing.T) {
 	dir := logs(t, "9.0", "9.0-a1")
@@ -153,8 +207,10 @@ func TestAwaitNextAttempt(t *testing.T) {
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, &record.Job{Run: run, Size: 1}, noon)
 		publish(t, filepath.Join(dir, run), "", signal.NameResult, result, noon)
 	}
-	last, err := AwaitGoal(t.Context(), filepath.Join(dir, "9.0"), GoalEnd)
-	if err != nil || last.Run != "9.0-a1" || GoalEnd.ExitCode(last) != 5 {
+	var first string
+	last, err := AwaitGoal(t.Context(), filepath.Join(dir, "9.0"), GoalEnd,
+		func(s timeline.Status) { first = s.Run })
+	if err != nil || first != "9.0" || last.Run != "9.0-a1" || GoalEnd.ExitCode(last) != 5 {
 		t.Errorf("it is %s with %d: %v", last.Run, GoalEnd.ExitCode(last), err)
 	}
 }

@@ -21,6 +21,14 @@ func TestRunNameOfAttempts(t *testing.T) {
 	}
 }
 
+func TestRequeueName(t *testing.T) {
+	for run, want := range map[string]string{"123.0": "123.0-r1", "123.4-r1-a2": "123.4-r2", "123": "123-r1"} {
+		if got := RequeueName(run, "123"); got != want {
+			t.Errorf("%s is followed by %s, not by %s", run, got, want)
+		}
+	}
+}
+
 // TestAdoptRun makes the identity of a daemon of a further step that of a member of a run.
 func TestAdoptRun(t *testing.T) {
 	for _, tc := range []struct {
