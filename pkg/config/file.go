@@ -34,7 +34,7 @@ func readConfig(path string, read FileReader, all List, blocks []Block) (driver 
 		return nil, nil
 	}
 	if err != nil {
-		return nil, UsageErrorf("cannot read the configuration %s: %v", path, err)
+		return nil, syntaxError(path, data, err)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, UsageErrorf(
@@ -47,6 +47,30 @@ func readConfig(path string, read FileReader, all List, blocks []Block) (driver 
 			path, top.Line)
 	}
 	return applyConfig(path, top, all, blocks)
+}
+
+// maxLocatedLines is the maximum number of lines of a file in which a syntax error is located.
+const maxLocatedLines = 2000
+
+// syntaxError returns an error of the YAML parser with the line after the longest part of the file
+// that can be read. The parser itself names the line in which the block with the mistake begins.
+func syntaxError(path string, data []byte, err error) error {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	reason := strings.TrimPrefix(err.Error(), "yaml: ")
+	if len(lines) > maxLocatedLines {
+		return UsageErrorf("cannot read the configuration %s: %s", path, reason)
+	}
+	if line, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(line, "line ") {
+		reason = after
+	}
+	read := len(lines) - 1
+	for ; read > 0; read-- {
+		var root yaml.Node
+		if yaml.Unmarshal(bytes.Join(lines[:read], nil), &root) == nil {
+			break
+		}
+	}
+	return UsageErrorf("cannot read the configuration %s:%d: %s", path, read+1, reason)
 }
 
 func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {

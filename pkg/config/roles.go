@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -160,9 +161,18 @@ func (c *Config) validateRoles() error {
 	return nil
 }
 
-// validateSupport returns an error for a key of a role that no run obeys yet.
+// validateSupport returns an error for a key of a role that no run obeys yet, and for a probe that
+// cannot work on any node.
 func (s RoleSet) validateSupport() error {
 	for _, d := range s.Definitions {
+		for _, probe := range []struct{ key, text string }{{"ready", d.Ready.Probe}, {"alive", d.Alive.Probe}} {
+			if probe.text == "" {
+				continue
+			}
+			if _, err := health.ParseProbe(roles.StandInProbe(probe.text)); err != nil {
+				return UsageErrorf("cannot use %s of role %s (line %d): %v", probe.key, d.Name, d.Line, err)
+			}
+		}
 		if key := d.Unsupported(); key != "" {
 			return UsageErrorf("cannot run role %s (line %d): %s is not supported by this version", d.Name, d.Line, key)
 		}

@@ -155,6 +155,20 @@ func ExpandProbe(text string, vars map[string]string) (string, error) {
 	return ExpandValue(text, vars)
 }
 
+// StandInProbe replaces the variables of bringupd in a probe by values of their forms, so that the
+// probe can be parsed before there is a plan.
+func StandInProbe(text string) string {
+	return variablePattern().ReplaceAllStringFunc(text, func(reference string) string {
+		switch name := strings.Trim(reference, "${}"); {
+		case strings.HasPrefix(name, "BRINGUPD_ENDPOINTS_FILE_"):
+			return "/endpoints"
+		case strings.HasSuffix(name, "_ENDPOINTS"):
+			return "host:1"
+		}
+		return "1"
+	})
+}
+
 // ExpandValue replaces the variables of bringupd in the value of a variable, in the form
 // $BRINGUPD_PORT or ${BRINGUPD_PORT}, by their values, and nothing else. It refuses a variable that has
 // no value.

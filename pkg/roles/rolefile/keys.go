@@ -123,13 +123,32 @@ func (l *errorList) readKeys(what string, fields []field, keys ...key) map[strin
 		if at < 0 {
 			names := keyNames(keys)
 			l.refuse(f.key, "%s: there is no key %s%s", what, show(f.key),
-				cmp.Or(suggestNearest(name, names), "; the keys are "+strings.Join(names, ", ")))
+				cmp.Or(suggestSynonym(name, names), suggestNearest(name, names),
+					"; the keys are "+strings.Join(names, ", ")))
 			continue
 		}
 		given[name] = f.key
 		keys[at].read(what+": "+name, f.value)
 	}
 	return given
+}
+
+// synonyms are words for keys in other programs and in the words of launchers.
+var synonyms = map[string]string{
+	"component": "group", "het-group": "group",
+	"replicas": "per-node", "instances": "per-node", "count": "per-node",
+	"gpu": "gpus", "gpus-per-node": "gpus", "cmd": "command", "args": "command", "run": "command",
+	"depends_on": "after", "depends-on": "after", "needs": "after", "restart": "restarts",
+	"health": "ready", "healthcheck": "ready", "readiness": "ready", "liveness": "alive",
+	"environment": "env", "port": "ports", "container": "step", "setup": "oneshot",
+}
+
+// suggestSynonym returns a clause with the key that an unknown word means, or an empty string.
+func suggestSynonym(word string, known []string) string {
+	if key := synonyms[word]; slices.Contains(known, key) {
+		return "; did you mean " + key + "?"
+	}
+	return ""
 }
 
 // NewDefinition returns a role with the defaults that do not depend on its other keys.
