@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
@@ -26,8 +27,9 @@ type invocation struct {
 	// because a driver may be called "stop" or have flags of its own.
 	driver    []string
 	hasDashes bool
-	logsJSON  bool // standard error is JSON
-	exitCode  int  // set by a subcommand that ends with a code and without an error
+	ownArgs   []string // the part before "--"
+	logsJSON  bool     // standard error is JSON
+	exitCode  int      // set by a subcommand that ends with a code and without an error
 }
 
 func runMain(args []string, signals <-chan os.Signal, files config.Streams) int {
@@ -45,7 +47,11 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	}
 	inv := &invocation{streams: files, signalChan: signals}
 	args, inv.driver, inv.hasDashes = splitDriver(args)
+	inv.ownArgs = args
 	app := inv.newApp()
+	if len(args) == 1 && !inv.hasDashes && launcher.IsAlone(os.LookupEnv) {
+		args, inv.exitCode = append(args[:1:1], "help"), codeOf(health.Launch) // as on a login node
+	}
 	args = withDefaultCommand(app, args)
 	command, partial := app.Command(args[1]), args[len(args)-2]
 	switch {
@@ -60,6 +66,9 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	}
 	if err := app.Run(args); err != nil {
 		code := exitCodeOf(err)
+		if inv.isOutputClosed(err) {
+			return 128 + int(unix.SIGPIPE) // as if the signal had ended it
+		}
 		if leavesError(args, err) {
 			inv.awaitReporter()
 			return code
@@ -73,8 +82,14 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	return inv.exitCode
 }
 
-// leavesError reports whether this process leaves it to another task of its launch to report an error
-// that all of them have.
+// isOutputClosed reports whether err is that the reader of standard output has closed the pipe.
+func (inv *invocation) isOutputClosed(err error) bool {
+	failed, isPath := errors.AsType[*os.PathError](err)
+	return isPath && failed.Err == unix.EPIPE && failed.Path == inv.streams.Out.Name()
+}
+
+// leavesError reports whether this process leaves it to another task of its launch to report an
+// error that all of them have.
 func leavesError(args []string, err error) bool {
 	isLaunched := args[1] == "run" && !slices.ContainsFunc(args, isRankFlag) || args[1] == "rank"
 	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
@@ -82,7 +97,8 @@ func leavesError(args []string, err error) bool {
 	return isLaunched && isSame && launcher.LeavesErrors(os.LookupEnv)
 }
 
-// isRankFlag reports whether an argument is the flag that gives a daemon its index without a launcher.
+// isRankFlag reports whether an argument is the flag that gives a daemon its index without a
+// launcher.
 func isRankFlag(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
 	return name == "--rank" || name == "-rank"
@@ -172,25 +188,25 @@ func (inv *invocation) newApp() *cli.App {
 		ErrWriter:            inv.streams.Err,
 		ExitErrHandler:       func(*cli.Context, error) {},
 	}
-	addCommands(app, "Start a job",
+	inv.addCommands(app, "Start a job",
 		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
-	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(),
+	inv.addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(),
 		inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
-	addCommands(app, "Act on a run",
+	inv.addCommands(app, "Act on a run",
 		inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
-	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(),
+	inv.addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(),
 		inv.rolesCommand(), inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
-	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand())
-	addCommands(app, "", removedCommands()...)
+	inv.addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand())
+	inv.addCommands(app, "", removedCommands()...)
 	return app
 }
 
 func usageErrorf(format string, args ...any) error { return config.UsageErrorf(format, args...) }
 
-func addCommands(app *cli.App, group string, commands ...*cli.Command) {
+func (inv *invocation) addCommands(app *cli.App, group string, commands ...*cli.Command) {
 	for _, command := range commands {
 		command.Category = group
-		command.OnUsageError = replaceUsageError
+		command.OnUsageError = inv.replaceUsageError
 		command.HideHelpCommand = true
 	}
 	app.Commands = append(app.Commands, commands...)

@@ -119,11 +119,17 @@ func (w *runSelector) openNode(ctx context.Context, args []string) (node string,
 	case len(args) == 2 || len(args) == 1 && (runs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
 		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
-		if _, err := w.findRun(ctx, args); err == nil {
+		_, err := w.findRun(ctx, args)
+		if err == nil {
 			break
 		}
-		if _, err := w.findRun(ctx, nil); err == nil {
-			node, args = args[0], nil
+		newest, noRun := w.openSelected(ctx, nil, false)
+		if _, notNumber := strconv.Atoi(args[0]); noRun == nil && notNumber == nil { // of a job, or of a node
+			_, noNode := launcher.FindNode(args[0], newest.jobRecord.Size, func(int) string { return "" })
+			return "", run, usageErrorf("%v; and run %s: %v", err, newest.Name(), noNode)
+		}
+		if noRun == nil {
+			return args[0], newest, nil
 		}
 	}
 	run, err = w.openSelected(ctx, args, false)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -27,6 +29,14 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"--log-dir", "--log-dir: it needs a value"},
 		{"--=x", "understand the command line"},
 		{"python train.py", `"python" … after --`},
+		{"ps", `"ps" … bringupd list`},
+		{"ls logs", `"ls" … bringupd list`},
+		{"kill 17", `"kill" … bringupd stop RUN`},
+		{"cancel 17", `"cancel" … bringupd stop RUN`},
+		{"ray -- train.py", `"ray" … bringupd --framework=ray -- driver`},
+		{"torchrun --nproc-per-node=4 t.py", `"torchrun" … bringupd --ranks-per-node=4 -- python t.py`},
+		{"-n 4 -- ./a.out", "cannot use -n: … --ranks=N"},
+		{"-nodes=4", "cannot use -nodes: there is no such flag"},
 		{"pmi test --fence", "subcommand was removed: use a program of your MPI"},
 		{"kv watch", "run bringupd kv watch: this operation was removed: get and fence"},
 		{"check --bind", "--bind=true: this flag was removed:"},
@@ -42,7 +52,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"local --nodes=2 --timeout=3s -- a.py", "give --deadline=TIME"},
 		{"--nproc_per_node=8", "torchrun's; give --ranks-per-node=N"},
 		{"--hostfile x", "--hostfile: this flag is mpirun's; start bringupd by srun"},
-		{"status -np 4", "--np: there is no such flag"},
+		{"status -np 4", "-np: there is no such flag"},
 		{"--max-requeues=2 RANK0", "--max-requeues with --on-failure=exit"},
 		{"--no-restart-codes=256", "--no-restart-codes=256: give exit codes from 1"},
 		{"version --json", "--json=true: this flag was removed: go version -m"},
@@ -151,6 +161,10 @@ func TestRefusesFile(t *testing.T) {
 		{"framework: [ray]\n", "job.yaml:1: framework takes one value"},
 		{"framework:\n  name: ray\n", "job.yaml:1: framework takes one value"},
 		{"ray-head-args: {a: b}\n", "job.yaml:1: ray-head-args takes a list of values"},
+		{"role: auto\nroles:\n  - name: a\n   nodes: 1\n", "job.yaml:4: did not find expected '-' indicator"},
+		{"role: auto\nroles: [a,\n  b\n", "job.yaml:2: did not find expected ',' or ']'"},
+		{"roles:\n  - {name: a, nodes: 1, component: 1, command: x}\n", "role a: there is no key \"component\"; did you mean group?"},
+		{"roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n", "cannot use ready of role a (line 2): cannot read probe"},
 		{"driver: python train.py\n", "job.yaml:1: give the driver as a list"},
 		{"driver: [python, null]\n", "give the driver as a list"},
 		{"- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},
@@ -184,7 +198,7 @@ func TestRefusesLaunch(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"no launcher", nil, nil, []string{"not under srun", "bringupd local"}},
+		{"no launcher", nil, []string{"run"}, []string{"not under srun", "bringupd local"}},
 		{"batch shell", but("SLURM_STEP_ID="), nil,
 			[]string{"cannot start in the batch shell of job 7", "srun --nodes=2 --ntasks=2"}},
 		{"tasks and nodes differ", but("SLURM_NTASKS=4"), nil,
@@ -216,8 +230,9 @@ func TestRefusesLaunch(t *testing.T) {
 	}
 }
 
-// TestReportsOnce verifies that the first task of a launch reports an error that all tasks have, and
-// that each of them reports one of its own. A task that reports nothing first waits for a signal.
+// TestReportsOnce verifies that the first task of a launch reports an error that all tasks have,
+// and that each of them reports one of its own. A task that reports nothing first waits for a
+// signal.
 func TestReportsOnce(t *testing.T) {
 	step := func(node int, more ...string) []string {
 		return append([]string{
@@ -260,6 +275,39 @@ func TestReportsOnce(t *testing.T) {
 			}
 			untouched(t)
 		})
+	}
+}
+
+// TestAlone verifies that the program alone prints its overview where there is no job, and what is
+// wrong inside of one.
+func TestAlone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if got, help := call(t, nil), call(t, nil, "help"); got.code != 65 || got.out != help.out || got.err != "" {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+	refused(t, call(t, []string{"SLURM_JOB_ID=7"}), 65, "the shell of job 7")
+	refused(t, call(t, []string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}), 65, "completionMode: Indexed")
+	untouched(t)
+}
+
+// TestReaderHasGone verifies that nothing is said about the reader of standard output that has
+// gone.
+func TestReaderHasGone(t *testing.T) {
+	dir, _ := recordedRun(t, "good")
+	for _, args := range [][]string{{"status", dir}, {"list", filepath.Dir(dir)}, {"help"}, {"report", dir, "--format=json", "-o", "-"}} {
+		reading, writing, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reading.Close()
+		command := program(t, args...)
+		var errs bytes.Buffer
+		command.Stdout, command.Stderr = writing, &errs
+		_ = command.Run()
+		_ = writing.Close()
+		if code := command.ProcessState.ExitCode(); code != 141 || errs.Len() > 0 {
+			t.Errorf("%v ends with %d: %s", args, code, &errs)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func TestRoles(t *testing.T) {
 		{"roles --sbatch=none-given.yaml --nodes=4", "none-given.yaml … give a list of roles"},
 		{"roles --dry-run=none.yaml --nodes=4", "open none.yaml"},
 		{"roles --dry-run=job.yaml", "place the roles: this is no job: give the nodes"},
-		{"roles --dry-run=job.yaml --nodes=2 --gpus-per-node=2", "judge needs 2 nodes … 3 of 2"},
+		{"roles --dry-run=job.yaml --nodes=2 --gpus-per-node=2", "judge needs 2 nodes … 3 nodes in all"},
 	} {
 		t.Run(tc.args, func(t *testing.T) { tc.check(t, "") })
 	}

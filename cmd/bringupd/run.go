@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -49,6 +50,8 @@ func jobCommand(c cli.Command, all config.List, start func() error) *cli.Command
 		switch first := ctx.Args().First(); {
 		case first == "":
 			return start()
+		case foreignCommandHint(ctx.Args().Slice()) != "":
+			return usageErrorf("cannot use %q: %s", first, foreignCommandHint(ctx.Args().Slice()))
 		case ctx.App.Command(first) != nil:
 			return usageErrorf("cannot use %q here: the subcommand comes first, for example: bringupd %s [flags]",
 				first, first)
@@ -59,6 +62,30 @@ func jobCommand(c cli.Command, all config.List, start func() error) *cli.Command
 		}
 	}
 	return &c
+}
+
+// foreignCommands are words that users give as subcommands, with what to type instead.
+var foreignCommands = []struct{ names, hint string }{
+	{"ps ls jobs runs", "for the runs of a log directory: bringupd list"},
+	{"kill cancel scancel end down", "to end a run: bringupd stop RUN"},
+	{"log tail cat", "for the output of a run: bringupd logs RUN"},
+	{"top watch", "to follow a run: bringupd status --watch"},
+	{"ssh shell", "for a command on a node of a run: bringupd exec --node=NODE RUN -- COMMAND"},
+	{"init new template sbatch submit", "for a job script: bringupd script, and then sbatch"},
+	{"validate lint", "to check a command line: bringupd --dry-run with its flags"},
+	{"ray dask", "for a cluster: bringupd --framework=%[1]s -- driver [args]"},
+	{"srun", "bringupd is started by it: srun --ntasks-per-node=1 bringupd [flags] -- driver [args]"},
+}
+
+// foreignCommandHint returns what to type instead of arguments without "--", of which the first one
+// is no subcommand, or an empty string if nothing special is known.
+func foreignCommandHint(args []string) string {
+	for _, foreign := range foreignCommands {
+		if slices.Contains(strings.Fields(foreign.names), args[0]) {
+			return strings.ReplaceAll(foreign.hint, "%[1]s", args[0])
+		}
+	}
+	return ranks.LauncherAdvice(args)
 }
 
 // resolveJob resolves the settings of a job, and returns the driver in the configuration file.

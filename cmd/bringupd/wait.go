@@ -50,8 +50,8 @@ func (inv *invocation) waitCommand() *cli.Command {
 	})
 }
 
-// warnOfEndedRun reports that the newest run, which a subcommand has selected, may not be the one that
-// the user means.
+// warnOfEndedRun reports that the newest run, which a subcommand has selected, may not be the one
+// that the user means.
 func (inv *invocation) warnOfEndedRun(command, run string) {
 	inv.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: "+
 		"bringupd %s JOB", run, command)

@@ -45,14 +45,14 @@ func (o *options) rankSettings() config.List {
 
 // replaceUsageError returns the message for an error of the flag parser, with a hint for a flag of
 // another launcher.
-func replaceUsageError(c *cli.Context, err error, isSubcommand bool) error {
+func (inv *invocation) replaceUsageError(c *cli.Context, err error, _ bool) error {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	name = strings.TrimLeft(name, "-")
 	isJob := slices.ContainsFunc(c.Command.Flags, func(flag cli.Flag) bool { return flag.Names()[0] == "ranks" })
 	if hint := foreignFlagHint(name); unknown && isJob && hint != "" {
-		return usageErrorf("cannot use --%s: this flag is %s", name, hint)
+		return usageErrorf("cannot use %s: this flag is %s", config.TypedFlag(inv.ownArgs, name), hint)
 	}
-	return config.ReplaceUsageError(c, err, isSubcommand)
+	return config.ReplaceUsageError(c.Command, err, inv.ownArgs)
 }
 
 // foreignFlags are flags of other programs, with the owner and the replacement.

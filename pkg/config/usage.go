@@ -40,16 +40,29 @@ func IsUsageError(err error) bool {
 	return errors.As(err, &wrong)
 }
 
-// ReplaceUsageError replaces an error of the flag parser by our own message.
-func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
+// TypedFlag returns a flag with the dashes with which it is among the arguments.
+func TypedFlag(args []string, name string) string {
+	for _, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if strings.HasPrefix(arg, "-") && strings.TrimLeft(flag, "-") == name {
+			return flag
+		}
+	}
+	return "--" + name
+}
+
+// ReplaceUsageError replaces an error of the flag parser for the arguments of a subcommand by our
+// own message.
+func ReplaceUsageError(command *cli.Command, err error, args []string) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		name = strings.TrimLeft(name, "-")
 		return UsageErrorf(
-			"cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
+			"cannot use %s: there is no such flag%s", TypedFlag(args, name),
+			SuggestNearest("--", name, flagNames(command)))
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
-		return UsageErrorf("cannot use --%s: it needs a value", name)
+		return UsageErrorf("cannot use %s: it needs a value", TypedFlag(args, name))
 	}
 	return UsageErrorf("cannot understand the command line: %s", text)
 }

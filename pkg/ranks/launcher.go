@@ -145,20 +145,33 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 	if !is {
 		return nil
 	}
+	if ranked {
+		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
+			"would be a separate world; %s", l.name, l.advice())
+	}
+	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
+		"and the other nodes would be idle; %s", l.name, nodes, l.advice())
+}
+
+// LauncherAdvice returns what to do instead of running a launcher of one node's processes, or an
+// empty string if the command is not one.
+func LauncherAdvice(argv []string) string {
+	l, is := findNodeLauncher(argv)
+	if !is {
+		return ""
+	}
+	return l.advice()
+}
+
+func (l nodeLauncher) advice() string {
 	flags := "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR " +
 		"--master_port=$MASTER_PORT" // PyTorch accepts - in these names since 2.0 only
 	if strings.Contains(l.name, "accelerate") {
 		flags = "--num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
 			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT"
 	}
-	fix := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
+	return fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
 		"--ranks-per-node=%s -- %s; or run it once per node with its multi-node flags: bringupd "+
 		"--ranks-per-node=1 -- sh -c 'exec %s %s …'; a command of sh -c is not checked",
 		cmp.Or(l.perNode, "N"), cmp.Or(l.program, "…"), l.name, flags)
-	if ranked {
-		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
-			"would be a separate world; %s", l.name, fix)
-	}
-	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
-		"and the other nodes would be idle; %s", l.name, nodes, fix)
 }

@@ -288,7 +288,8 @@ func StartFailureKind(err error) health.Kind {
 	}
 }
 
-// startReason returns why a child could not be started, without its name, which the message has already.
+// startReason returns why a child could not be started, without its name, which the message has
+// already.
 func startReason(name string, err error) string {
 	return strings.TrimPrefix(err.Error(), "cannot start "+name+": ")
 }
@@ -299,7 +300,8 @@ func DriverStartFailure(node string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return health.NewFailure(StartFailureKind(err), "cannot start the driver on %s: %s", node, startReason("driver", err))
+	return health.NewFailure(StartFailureKind(err), "cannot start the driver on %s: %s",
+		node, startReason("driver", err))
 }
 
 // noteStarting records that a child is being started. The driver or a rank may run, and need

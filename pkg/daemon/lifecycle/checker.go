@@ -105,7 +105,8 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	if report.Verdict == check.Fail {
 		return report, preflight.UnfitFailure(report, c.nodeName())
 	}
-	// Warnings are only for this daemon's log, because the head reports those of all nodes to the user.
+	// Warnings are only for this daemon's log, because the head reports those of all nodes to the
+	// user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
 		c.Log.Debug("the checks have findings", zap.String("findings", warned))
 	}

@@ -164,8 +164,8 @@ func (a *Summary) locationText() string {
 	return where + seen
 }
 
-// isOfJob reports whether the cause is a request to end, a time limit of the whole job, or a hang of its
-// ranks, which are about no node.
+// isOfJob reports whether the cause is a request to end, a time limit of the whole job, or a hang
+// of its ranks, which are about no node.
 func (a *Summary) isOfJob() bool {
 	kind := a.Cause.Kind
 	return kind == health.JobDeadlinePassed || kind == health.Terminated || kind == health.Interrupted ||

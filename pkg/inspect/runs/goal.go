@@ -43,8 +43,8 @@ func (g Goal) ExitCode(status timeline.Status) int {
 	}
 }
 
-// RequeuedRun returns the name of the run that follows a run with this directory because it has asked
-// for a requeue of its job, or an empty string if it has not.
+// RequeuedRun returns the name of the run that follows a run with this directory because it has
+// asked for a requeue of its job, or an empty string if it has not.
 func RequeuedRun(ctx context.Context, path string) (string, error) {
 	run, err := timeline.Read(ctx, path, timeline.DepthQuick)
 	if err != nil || run.Result == nil || run.Result.Requeue == nil || !run.Result.Requeue.Wanted || run.Job == nil {

@@ -52,8 +52,8 @@ type Summary struct {
 	Driver   string   `json:"driver,omitempty"`
 	Roles    string   `json:"roles,omitempty"`     // their names in a sentence
 	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
-	// Requeued reports that the run has asked for a requeue of its job, and NextAttempt is the number of
-	// the attempt that follows within its launch, or 0 if none does.
+	// Requeued reports that the run has asked for a requeue of its job, and NextAttempt is the
+	// number of the attempt that follows within its launch, or 0 if none does.
 	Requeued    bool `json:"requeued,omitempty"`
 	NextAttempt int  `json:"next_attempt,omitempty"`
 	// Problem says why only the result of the run is known; empty if its records can be read.
@@ -132,10 +132,13 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 }
 
 // interpreters are programs, without their versions, that run the one that a later word names.
-var interpreters = []string{"python", "pypy", "perl", "julia", "Rscript", "sh", "bash", "dash", "zsh", "env", "uv", "run"}
+var interpreters = []string{
+	"python", "pypy", "perl", "julia", "Rscript", "sh", "bash", "dash", "zsh", "env", "uv", "run",
+}
 
-// programName returns the base name of the first word of a driver's command line that is no interpreter
-// and no option of one, or driver, the first word, if there is none. The command may be cut.
+// programName returns the base name of the first word of a driver's command line that is no
+// interpreter and no option of one, or driver, the first word, if there is none. The command may be
+// cut.
 func programName(driver, command string) string {
 	for word := range strings.FieldsSeq(command) {
 		isProgram := !strings.HasPrefix(word, "-") && !strings.Contains(word, "=")

@@ -143,7 +143,8 @@ func TestGoal(t *testing.T) {
 	}
 }
 
-// TestRequeuedRun finds the name of the run that follows a requeue, and lists what follows each run.
+// TestRequeuedRun finds the name of the run that follows a requeue, and lists what follows each
+// run.
 func TestRequeuedRun(t *testing.T) {
 	dir := logs(t, "9.0", "9.0-r1", "9.0-r1-a1", "9.0-r2")
 	wanted, refused := &record.RequeueDecision{Wanted: true}, &record.RequeueDecision{}

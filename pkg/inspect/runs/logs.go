@@ -33,7 +33,7 @@ const (
 const (
 	driverLogName  = "driver.log"
 	allRanksWord   = "ranks"
-	rankWordPrefix = "rank-" // followed by the rank's number
+	rankWordPrefix = "rank-" // followed by the rank's number; without the dash it is accepted, too
 )
 
 // SelectionError reports that a word selects no log, or more than one.
@@ -43,7 +43,14 @@ func (e *SelectionError) Error() string { return e.message }
 
 // IsKindWord reports whether a word selects logs by kind instead of naming a node.
 func IsKindWord(word string) bool {
-	return word == "driver" || word == "head" || word == allRanksWord || strings.HasPrefix(word, rankWordPrefix)
+	return word == "driver" || word == "head" || word == allRanksWord || isRankWord(word)
+}
+
+// isRankWord reports whether a word selects a rank: rank-0, which is accepted without the dash, too.
+func isRankWord(word string) bool {
+	rest, is := strings.CutPrefix(word, strings.TrimSuffix(rankWordPrefix, "-"))
+	_, err := strconv.Atoi(rest)
+	return strings.HasPrefix(word, rankWordPrefix) || is && err == nil
 }
 
 // DescribePrinters describes the processes that print to the logs selected by a word, in a run with
@@ -104,7 +111,8 @@ func SelectLogs(
 	case "head":
 		return isHeadLog, nil
 	}
-	if number, is := strings.CutPrefix(word, rankWordPrefix); is {
+	if isRankWord(word) {
+		number := strings.TrimPrefix(strings.TrimPrefix(word, "rank"), "-")
 		one, err := strconv.Atoi(number)
 		if err != nil || one < 0 {
 			return nil, &SelectionError{fmt.Sprintf("cannot show %s: give %sN, the number of a rank",

@@ -25,6 +25,7 @@ func TestWantedBy(t *testing.T) {
 		{"n1", names[4:5]},
 		{"ranks", names[5:]},
 		{"rank-1", names[6:]},
+		{"rank1", names[6:]},
 	} {
 		t.Run(tc.word, func(t *testing.T) {
 			node := func(_ context.Context, name string) (int, error) {

@@ -143,8 +143,8 @@ func environmentError(by string, err error) error {
 	}
 }
 
-// crowdedNodeError returns the error for a daemon that is not the only one on its node. isForAll says
-// whether all daemons of the launch see that.
+// crowdedNodeError returns the error for a daemon that is not the only one on its node. isForAll
+// says whether all daemons of the launch see that.
 func crowdedNodeError(seen, start string, isForAll bool) error {
 	return &LaunchError{
 		Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node",

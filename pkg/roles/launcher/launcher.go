@@ -230,8 +230,8 @@ func IsReportingTask(env Environment) bool {
 	return rank == "" || rank == "0"
 }
 
-// LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that all
-// tasks of a launch have, because the launcher writes what they report to one place.
+// LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that
+// all tasks of a launch have, because the launcher writes what they report to one place.
 func LeavesErrors(env Environment) bool {
 	return slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
 		rank := env.valueOf(l.traits.RankVariable)
@@ -276,6 +276,13 @@ func likeliestLauncher(env Environment, want Overrides) (*launcherSpec, error) {
 		return &slurmLauncher, nil
 	}
 	return slices.MaxFunc(claiming, byClaim), nil
+}
+
+// IsAlone reports whether nothing in an environment is a sign of a launcher or of its job.
+func IsAlone(env Environment) bool {
+	return !slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
+		return l.claim(env, Overrides{}) != claimNone
+	})
 }
 
 // LaunchError is a launch that can never work. The caller exits with the code for a wrong launch

@@ -117,8 +117,8 @@ func AttemptName(run string, attempt int) string {
 	return run + attemptSeparator + strconv.Itoa(attempt)
 }
 
-// RequeueName returns the name of the same launch after another requeue of the job of a run. launchID
-// is the name of the job in the names of its runs.
+// RequeueName returns the name of the same launch after another requeue of the job of a run.
+// launchID is the name of the job in the names of its runs.
 func RequeueName(run, launchID string) string {
 	parts, _ := parseRunName(run, launchID)
 	return Identity{Job: launchID, Step: parts.step, Restart: parts.restart + 1}.RunName()
