@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -40,6 +41,9 @@ func (inv *invocation) newConfig(
 	}
 	if err := o.validateSettings(all); err != nil {
 		return cfg, "", err
+	}
+	if err := cfg.ValidateRankFlags(all); err != nil {
+		return cfg, "", usageErrorf("%v", err)
 	}
 	cfg.GivenFlags = all.GivenFlags(newOptions().daemonSettings())
 	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {
@@ -183,7 +187,7 @@ func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 		return id, err
 	}
 	if o.gpus >= 0 {
-		id.GPUs, id.GPUsSource = o.gpus, "--gpus-per-node"
+		id.GPUs, id.GPUsSource = o.gpus, fitness.CountFlag
 	}
 	return id, nil
 }

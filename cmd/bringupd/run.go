@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
@@ -139,8 +140,35 @@ func (inv *invocation) planOrRun(
 	case err != nil:
 		return err
 	}
+	if cfg.Identity.NodeIndex == 0 {
+		inv.warnOfVariables(all)
+	}
 	return run(cfg, role)
 }
+
+// warnOfVariables reports variables that have no effect, although they look like those of settings.
+// A daemon that bringupd has started leaves that to the process that has, and a run inside of
+// another one has the variables of that.
+func (inv *invocation) warnOfVariables(all config.List) {
+	isStarted := func(s *config.Setting) bool { return s.Hidden && s.Source == config.SourceFlag }
+	if os.Getenv(launcher.RunVariable) != "" || slices.ContainsFunc(all, isStarted) {
+		return
+	}
+	text, _ := textFiles.ReadFile("topics/env") // it is embedded
+	known := strings.FieldsFunc(string(text), func(r rune) bool { return !strings.ContainsRune(variableRunes, r) })
+	for _, command := range inv.newApp().Commands {
+		for _, s := range visibleSettings(command) {
+			if s.HasEnvVariable() && all.FindSetting(s.Name) == nil {
+				known = append(known, s.EnvVariable())
+			}
+		}
+	}
+	for _, sentence := range all.FindIneffective(os.Environ(), known) {
+		console.ReportStartWarning(inv.streams.Err, inv.logsJSON, sentence)
+	}
+}
+
+const variableRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 
 // printsPlan reports whether this process prints the plan, or the error of the configuration, for
 // all daemons that its launcher starts. A process whose index is given by a flag prints its own.

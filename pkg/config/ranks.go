@@ -29,6 +29,30 @@ type RankOptions struct {
 	PMIx string
 }
 
+// rankFlags are the flags that only ranks obey, also those of roles.
+var rankFlags = []string{
+	"env", "output", "tag", "hang-timeout", "on-rank-failure", "bind", "oversubscribe", "pmix",
+}
+
+// ValidateRankFlags returns an error for a flag on the command line that only ranks obey, if the
+// job has neither ranks nor roles.
+func (c *Config) ValidateRankFlags(all List) error {
+	if c.World.IsRequested() || c.Roles.AreGiven() {
+		return nil
+	}
+	for _, name := range rankFlags {
+		if all.FindSetting(name).Source != SourceFlag {
+			continue
+		}
+		remedy := "give --ranks-per-node or --ranks"
+		if name == "env" {
+			remedy += ", or export the variable before bringupd starts"
+		}
+		return fmt.Errorf("cannot use --%s without ranks: %s", name, remedy)
+	}
+	return nil
+}
+
 func (w RankOptions) validateRanks(driver []string) error {
 	if !w.IsRequested() {
 		return nil

@@ -37,15 +37,24 @@ func consoleEncoder(asJSON bool) zapcore.Encoder {
 // ReportStartError reports why the daemon does not start, in the format of a daemon's log. It does
 // not wait longer for the reader of to than a daemon does at its end.
 func ReportStartError(to io.Writer, asJSON bool, err error, code int) {
+	reportStart(to, asJSON, zapcore.ErrorLevel, err.Error(), zap.Int("code", code))
+}
+
+// ReportStartWarning reports in the same way what may be a mistake in a daemon's settings.
+func ReportStartWarning(to io.Writer, asJSON bool, message string) {
+	reportStart(to, asJSON, zapcore.WarnLevel, message)
+}
+
+func reportStart(to io.Writer, asJSON bool, level zapcore.Level, message string, fields ...zap.Field) {
 	v := newConsole(Config{Output: to, JSON: asJSON})
 	defer v.Close()
 	if !asJSON {
 		// the error may quote a record
-		_, _ = v.Write(textutil.EscapeControls(fmt.Appendf(nil, "bringupd: %v\n", err)))
+		_, _ = v.Write(textutil.EscapeControls(fmt.Appendf(nil, "bringupd: %s\n", message)))
 		return
 	}
-	core := zapcore.NewCore(consoleEncoder(true), v, zapcore.ErrorLevel)
-	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
+	core := zapcore.NewCore(consoleEncoder(true), v, zapcore.WarnLevel)
+	zap.New(core).Named("bringupd").Log(level, message, fields...)
 }
 
 func encoderConfig() zapcore.EncoderConfig {

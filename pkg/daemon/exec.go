@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -158,7 +159,7 @@ func (h *head) addRemoteEnv(env []string) []string {
 }
 
 // DriverStarted implements [instances.DriverHost]: it logs a warning if the driver of several nodes is
-// an MPI program that runs alone, until ctx ends.
+// an MPI program that runs alone, or starts a cluster of its own, until ctx ends.
 func (h *head) DriverStarted(ctx context.Context, pid int) {
 	nodes := h.membership.Count()
 	if nodes < 2 || h.node.cfg.Framework.Name() != (framework.None{}).Name() {
@@ -168,6 +169,42 @@ func (h *head) DriverStarted(ctx context.Context, pid int) {
 	h.node.Background(func(context.Context) {
 		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.node.Log.Warn(words) })
 	})
+	if !h.node.cfg.Framework.HasServices() {
+		h.node.Background(func(context.Context) { h.watchOwnCluster(ctx, nodes) })
+	}
+}
+
+// The interval between two looks for a cluster of the driver doubles from the first to the last.
+const (
+	minClusterLookInterval = time.Second
+	maxClusterLookInterval = 30 * time.Second
+)
+
+// watchOwnCluster logs a warning once if the driver of several nodes starts a cluster of a
+// framework, until ctx ends: it has one node only. Its processes may be children of this daemon, as
+// daemons are.
+func (h *head) watchOwnCluster(ctx context.Context, nodes int) {
+	for interval := minClusterLookInterval; ctxutil.SleepContext(ctx, interval); {
+		interval = min(2*interval, maxClusterLookInterval)
+		// Reading /proc may block at the end of ctx.
+		tree, err := ctxutil.CallBounded(ctx, 0, func() ([]process.TreeProcess, error) {
+			return process.ProcessTree(os.Getpid()), nil
+		})
+		if err != nil {
+			return
+		}
+		for name, f := range h.node.cfg.Roles.Frameworks {
+			own := framework.TraitsOf(f).OwnProcess
+			at := slices.IndexFunc(tree, func(p process.TreeProcess) bool { return own != "" && p.Name == own })
+			if at < 0 {
+				continue
+			}
+			h.node.Log.Warn(fmt.Sprintf("the driver has started a %s cluster of its own (%s, process %d), which has "+
+				"only this one of %d nodes: give --framework=%s, and let the driver connect to that cluster",
+				name, own, tree[at].PID, nodes, name))
+			return
+		}
+	}
 }
 
 // slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the

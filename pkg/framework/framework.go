@@ -177,6 +177,9 @@ type Traits struct {
 	// has such a service. NoWorkerOnHead reports that the head's node has no service of a worker.
 	HeadName, WorkerName string
 	NoWorkerOnHead       bool
+	// OwnProcess is the name of a process of a cluster that a driver has started itself; empty if
+	// there is none.
+	OwnProcess string
 
 	HeadPort       int    // port of the head's service; 0: a free one
 	FreePortAdvice string // how it picks a free port, after "give another port; "

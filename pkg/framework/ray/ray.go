@@ -51,6 +51,7 @@ func (r Cluster) Traits() framework.Traits {
 		HeadName: headName, WorkerName: workerName, NoWorkerOnHead: true,
 		HeadPort: r.Port, FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
+		OwnProcess:   "raylet",
 	}
 }
 

@@ -26,6 +26,11 @@ type Expectation struct {
 	LibraryNamed bool
 }
 
+// CountFlag is the source of a number of GPUs that the user requires.
+const CountFlag = "--gpus-per-node"
+
+func (e Expectation) isGivenByUser() bool { return e.Count > 0 && e.CountSource == CountFlag }
+
 // hasOnlyOtherVendors reports whether the node has no sign of NVIDIA, although it has other GPUs or
 // the job needs GPUs.
 func (e Expectation) hasOnlyOtherVendors(f gpu.Facts) bool {

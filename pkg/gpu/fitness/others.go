@@ -37,8 +37,11 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 		expected = fmt.Sprintf("%d (%s)", want.Count, want.countSourceText())
 	}
 	if len(f.OtherGPUs) == 0 {
-		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node", expected,
-			"GPUs of other vendors are not checked; use --gpu-check=off if the job needs none of these")
+		hint := "GPUs of other vendors are not checked; use --gpu-check=off if the job needs none of these"
+		if want.isGivenByUser() {
+			hint = "leave out " + CountFlag + " if the job needs no GPU; " + hint
+		}
+		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node", expected, hint)
 	} else {
 		models := distinctValues(f.OtherGPUs, func(o gpu.OtherGPU) string { return o.Model })
 		s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %d others (%s) are counted, but their health is not checked",
@@ -62,7 +65,8 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 			s.AddFinding(check.Pass, "", strconv.Itoa(have), expected, "")
 		}
 	}
-	required := want.Mode == check.ModeRequire || want.Mode == check.ModeStrict
+	required := want.Mode == check.ModeRequire || want.Mode == check.ModeStrict ||
+		len(f.OtherGPUs) == 0 && want.isGivenByUser()
 	for i := range s.Findings {
 		if required && s.Findings[i].Verdict == check.Warn {
 			s.Findings[i].Verdict = check.Fail

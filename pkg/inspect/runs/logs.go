@@ -46,7 +46,8 @@ func IsKindWord(word string) bool {
 	return word == "driver" || word == "head" || word == allRanksWord || isRankWord(word)
 }
 
-// isRankWord reports whether a word selects a rank: rank-0, which is accepted without the dash, too.
+// isRankWord reports whether a word selects a rank: rank-0, which is accepted without the dash,
+// too.
 func isRankWord(word string) bool {
 	rest, is := strings.CutPrefix(word, strings.TrimSuffix(rankWordPrefix, "-"))
 	_, err := strconv.Atoi(rest)
