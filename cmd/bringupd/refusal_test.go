@@ -223,6 +223,8 @@ func TestRefusesLaunch(t *testing.T) {
 		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--",
 			"true"}, []string{"cannot gather 3 nodes", "(bringupd local --nodes=3)"}},
 		{"no name", nil, []string{"--rank=1", "--nnodes=2"}, []string{"cannot name the run", "--job-id=NAME"}},
+		{"a second node that a launch of one lacks", nil, []string{"local", "--nodes=1", "--nnodes=2", "--", "true"},
+			[]string{"the launch has 1 daemon,", "(bringupd local --nodes=2)"}},
 		{"local inside itself", []string{"BRINGUPD_RUN=x"},
 			[]string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
 	} {
@@ -313,6 +315,22 @@ func TestReaderHasGone(t *testing.T) {
 			t.Errorf("%v ends with %d: %s", args, code, &errs)
 		}
 	}
+}
+
+// TestRefusesNameUnderSlurm verifies that a name of the run is refused where it has no effect.
+func TestRefusesNameUnderSlurm(t *testing.T) {
+	step := []string{
+		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=1", "SLURM_NNODES=1", "SLURM_PROCID=0",
+		"SLURM_STEP_NODELIST=n1", "SLURMD_NODENAME=n1", "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_LOCALID=0",
+	}
+	t.Chdir(t.TempDir())
+	refused(t, call(t, step, "--job-id=mine", "--", "true"), 64, "--job-id under Slurm", "7.0")
+	for _, args := range [][]string{{"--dry-run"}, {"local", "--job-id=mine", "--dry-run"}} {
+		if got := call(t, append(step, "BRINGUPD_JOB_ID=mine"), append(args, "--", "true")...); got.code != 0 {
+			t.Errorf("%v: code %d: %s", args, got.code, got.err)
+		}
+	}
+	untouched(t)
 }
 
 // untouched checks that nothing was created in the test's directory.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -52,6 +53,10 @@ func (inv *invocation) newConfig(
 	role, err := o.setIdentity(&cfg)
 	if err != nil {
 		return cfg, role, err
+	}
+	// Slurm names its jobs and steps itself, also for the requeue.
+	if id := cfg.Identity; id.Launcher == launcher.LauncherSlurm && all.FindSetting("job-id").Source == config.SourceFlag {
+		return cfg, role, usageErrorf("cannot use --job-id under Slurm, which names the run (%s): omit it", id.RunName())
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v", err)
@@ -221,8 +226,8 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 	if team.Min > id.Size {
 		return team, &launcher.LaunchError{
 			Problem: fmt.Sprintf(
-				"cannot gather %d nodes (--nnodes): the launch has %d daemons, one per node",
-				team.Min, id.Size),
+				"cannot gather %d nodes (--nnodes): the launch has %d %s, one per node",
+				team.Min, id.Size, textutil.PluralForm(id.Size, "daemon")),
 			Fix: fmt.Sprintf(
 				"start at least %d (%s), or reduce --nnodes",
 				team.Min, id.Launcher.CommandHints(id.Job).StartOn(team.Min)),

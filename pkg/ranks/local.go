@@ -281,6 +281,9 @@ func (c *LocalRanks) remainingRanks(exits []record.RankExit) (left []int) {
 // ending the job; if it is not empty, the exit code is that of its first element.
 func WorldExitCode(failed []record.RankExit, all int) (code int, why string) {
 	if len(failed) == 0 {
+		if all == 1 {
+			return 0, "the rank has ended: exit code 0"
+		}
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
 	}
 	first := failed[0]

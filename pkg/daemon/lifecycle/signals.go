@@ -60,7 +60,8 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			r.cutDriverGrace.Store(int64(driverBy.Sub(began)))
 			if !before.HasFinalTerm() && heard.HasFinalTerm() {
 				r.Log.Info("KILL will follow: the grace periods are shortened",
-					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
+					zap.Duration("driver", time.Until(driverBy).Round(time.Second/10)),
+					zap.Duration("all", time.Until(allBy).Round(time.Second/10)))
 			}
 		}
 		// A signal that does not end the run is for the driver, except for SIGPIPE and SIGALRM.
