@@ -41,12 +41,7 @@ func (b *Banner) setCode(code int, word string) {
 	at := slices.IndexFunc(all, func(o health.Outcome) bool {
 		return o.Code == code && (word == "" || word == o.Name)
 	})
-	switch {
-	case word == health.DriverOutcomeName || word == "" && code < 64:
-		b.Meaning = "the driver's exit code"
-	case word == health.RankOutcome.Name:
-		b.Meaning = "the rank's exit code"
-	case at >= 0:
+	if at >= 0 {
 		b.Meaning = fmt.Sprintf("%s; requeue: %s", all[at].Meaning, all[at].Requeue)
 	}
 }
@@ -55,7 +50,7 @@ func (b *Banner) setCode(code int, word string) {
 // an abort record.
 func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	b := Banner{
-		Tone: SeverityBad, Word: "Failed", Title: r.Reason, Advice: r.Advice, Bad: r.BadNodes,
+		Tone: SeverityBad, Word: "Failed", Title: r.Reason, Error: r.ErrorLine, Advice: r.Advice, Bad: r.BadNodes,
 	}
 	b.setCode(r.Code, r.Outcome)
 	switch {
@@ -84,12 +79,12 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 		b.Notes = append(b.Notes, decision+r.Requeue.Reason)
 	}
 	// If nothing else failed, show the last log lines of the driver.
-	at := slices.IndexFunc(v.Logs, func(log LogTail) bool { return log.Name == "driver.log" })
+	at := slices.IndexFunc(v.Logs, func(log LogTail) bool { return log.Name == driverLog })
 	if r.Code != 0 && len(b.Chain) == 0 && at >= 0 {
 		log := v.Logs[at]
 		b.Chain = []CauseEntry{{
 			First: true, Host: l.hostName(0), Kind: health.DriverOutcomeName, Phase: phaseDriver, What: b.Title,
-			At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
+			At: v.End, Log: log.Name, Error: r.ErrorLine, Lines: log.Lines[max(0, len(log.Lines)-20):],
 		}}
 	}
 	return b
@@ -103,6 +98,7 @@ func (b *Banner) setChain(l viewBuilder, cause *record.Failure, consequences []r
 	b.Chain = mapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry)
 	b.More = len(consequences) - shown
 	b.Chain[0].First = true
+	b.Error = cmp.Or(b.Error, cause.ErrorLine)
 }
 
 // otherFailures returns the failures that nodes have recorded, except the cause.

@@ -237,7 +237,7 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	entry := CauseEntry{
 		NodeIndex: f.NodeIndex, Host: cmp.Or(f.Host, l.hostName(f.NodeIndex)),
-		Kind: string(f.Kind), Phase: string(f.Phase), What: f.Message, Log: f.Log,
+		Kind: string(f.Kind), Phase: string(f.Phase), What: f.Message, Log: f.Log, Error: f.ErrorLine,
 		Lines: f.Lines[max(0, len(f.Lines)-maxCauseLines):],
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.

@@ -49,6 +49,7 @@ type logSelection struct {
 }
 
 func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
+	ofCause := causeLog(run)
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
 	blamed := func(node int) bool {
@@ -63,9 +64,6 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 			continue
 		case what == signal.RankLogPrefix:
 			w.nodeIndex = -1 // it belongs to no node
-			if cause != nil && cause.Log == name {
-				w.maxLines, w.priority = maxImportantLines, 1
-			}
 		case node < 0:
 			w.maxLines, w.priority = maxImportantLines, 0
 			if what == "driver" || what == "head" {
@@ -78,6 +76,9 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 		case run.Size() > MaxFullRows:
 			continue
 		}
+		if name == ofCause {
+			w.maxLines, w.priority = maxImportantLines, -1
+		}
 		logs = append(logs, w)
 	}
 	// Show the most important logs first.
@@ -86,6 +87,20 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 			cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), maxLogs)]
+}
+
+const driverLog = "driver.log"
+
+// causeLog returns the name of the log with the output of what has failed, or an empty string if
+// there is none.
+func causeLog(run *timeline.Run) string {
+	if cause := run.Cause(); cause != nil {
+		return cause.Log
+	}
+	if verdict := run.Verdict(); verdict != nil && verdict.Code != 0 {
+		return driverLog
+	}
+	return ""
 }
 
 // newLogTail returns the last lines of a log, which may contain anything.

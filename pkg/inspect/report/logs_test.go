@@ -12,7 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// TestReadLogsShowsTheEnds verifies that the end of a long log is shown, and that an entry that is
+// TestReadLogsShowsTheEnds verifies that the log of the cause is the first one, that the end of a long
+// log is shown, and that an entry that is
 // not a regular file is reported without waiting for it.
 func TestReadLogsShowsTheEnds(t *testing.T) {
 	run := sample(200, true)
@@ -39,15 +40,15 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	for _, log := range logs {
 		got = append(got, log.Name)
 	}
-	if want := []string{"driver.log", "head.log", "worker-0199.log", "daemon-0000.log"}; !slices.Equal(got, want) {
+	if want := []string{"worker-0199.log", "driver.log", "head.log", "daemon-0000.log"}; !slices.Equal(got, want) {
 		t.Fatalf("the logs are %v, want %v", got, want)
 	}
-	driver := logs[0]
+	driver := logs[1]
 	n := len(driver.Lines)
 	if n != maxImportantLines || driver.Lines[n-1] != "the last one" || !driver.Cut || driver.Error != "" {
 		t.Errorf("of the driver's log %d lines are shown: %q", n, driver.Lines)
 	}
-	if logs[1].Error == "" {
+	if logs[2].Error == "" {
 		t.Error("it is not told that head.log is no file")
 	}
 	if want := "02:10:51.402 info join is over took=1s"; logs[3].Lines[0] != want {

@@ -24,6 +24,22 @@ var templateFiles embed.FS
 var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
 	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] },
+	"box":   func(label, log string, lines []string) lineBox { return lineBox{label, log, lines} },
+	"lines": countLines,
+}
+
+func countLines(lines []string) string {
+	if len(lines) == 1 {
+		return "line"
+	}
+	return fmt.Sprintf("%d lines", len(lines))
+}
+
+// lineBox is a box with last lines, of which it shows the end if there is no room for all.
+type lineBox struct {
+	Label string // for screen readers
+	Log   string // the name of the log, if the box has the lines of a whole LogTail
+	Lines []string
 }
 
 // maxRows is the number of nodes with a row if not all nodes have one.

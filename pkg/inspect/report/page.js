@@ -22,6 +22,7 @@
     root.dataset.theme = dark ? 'light' : 'dark';
   });
 
+  const box = (label, text) => el('pre', { tabindex: 0, role: 'group', 'aria-label': label }, el('code', {}, text));
   const nameOf = (n) => (n.host ? n.host : 'node ' + n.rank);
 
   function lanes(n) {
@@ -49,11 +50,11 @@
     const parts = [];
     for (const f of n.failures || []) {
       parts.push(el('p', {}, el('b', { class: 'bad' }, '✕ ' + f.kind), ' ' + f.what));
-      if (f.lines && f.lines.length) parts.push(el('pre', {}, f.lines.join('\n')));
+      if (f.lines && f.lines.length) parts.push(box('its last lines', f.lines.join('\n')));
     }
     const logs = (n.logs || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
     logs.forEach(([name, pre], i) => {
-      const log = el('details', { class: 'log' }, el('summary', {}, el('span', { class: 'mono' }, 'logs/' + name)), el('pre', {}, pre.textContent || '(empty)'));
+      const log = el('details', { class: 'log' }, el('summary', {}, el('span', { class: 'mono' }, 'logs/' + name)), box('logs/' + name, pre.textContent || '(empty)'));
       log.open = i === 0;
       parts.push(log);
     });
@@ -146,13 +147,10 @@
     const open = new Map([...main.querySelectorAll('details')].map((d) => [keyOf(d), d.open]));
     const focused = document.activeElement && document.activeElement.dataset.rank;
     const isRow = document.activeElement && document.activeElement.classList.contains('row');
-    const scrolled = new Map([...main.querySelectorAll('pre[data-log]')].map((p) => [p.dataset.log, [p.scrollTop, p.scrollTop + p.clientHeight >= p.scrollHeight - 2]]));
+    const scrolled = new Map([...main.querySelectorAll('pre[data-log]')].map((p) => [p.dataset.log, p.scrollTop]));
     main.replaceChildren(...document.importNode(next.querySelector('main'), true).childNodes);
     for (const d of main.querySelectorAll('details')) if (open.has(keyOf(d))) d.open = open.get(keyOf(d));
-    for (const p of main.querySelectorAll('pre[data-log]')) {
-      const [top, atEnd] = scrolled.get(p.dataset.log) || [0, false];
-      p.scrollTop = atEnd ? p.scrollHeight : top;
-    }
+    for (const p of main.querySelectorAll('pre[data-log]')) p.scrollTop = scrolled.get(p.dataset.log) || 0; // from its end
     readData(next.getElementById('data').textContent);
     document.title = next.title;
     document.getElementById('made').textContent = next.getElementById('made').textContent;

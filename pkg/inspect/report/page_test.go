@@ -2,8 +2,11 @@ package report
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -21,6 +24,33 @@ func pageOf(t *testing.T, v *View) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// TestErrorOfTheCause verifies which lines are before and after the error of the first cause, and that
+// the page names it in its title.
+func TestErrorOfTheCause(t *testing.T) {
+	for _, tc := range []struct {
+		name, error          string
+		lines, before, after []string
+	}{
+		{"the last line", "E: c", []string{"a", "E: c"}, []string{"a"}, []string{}},
+		{"with a prefix, and lines after it", "E: c", []string{"a", "3: E: c", "b"}, []string{"a"}, []string{"b"}},
+		{"twice", "E", []string{"E", "a", "E"}, []string{"E", "a"}, []string{}},
+		{"a long one", "E: long…", []string{"a", "E: longer"}, []string{"a"}, []string{}},
+		{"further above", "E", []string{"a", "b"}, []string{"a", "b"}, nil},
+		{"none", "", []string{"a", "b"}, []string{"a", "b"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := CauseEntry{Error: tc.error, Lines: tc.lines}
+			if diff := cmp.Diff([][]string{tc.before, tc.after}, [][]string{e.Before(), e.After()}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	want := "<title>Failed: 4711.0: raylet: cannot allocate 8.0 GiB for a task argument</title>"
+	if page := pageOf(t, look(2, true)); !strings.Contains(page, want) {
+		t.Errorf("the page has no %s", want)
+	}
 }
 
 func TestPageOfManyNodesIsSmall(t *testing.T) {

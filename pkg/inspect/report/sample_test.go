@@ -112,8 +112,9 @@ func addFailure(run *timeline.Run) {
 	dead := size - 1
 	cause := record.Failure{
 		Header: headerOf(dead, sampleEnd-393*time.Millisecond), Kind: "service", Phase: "driver",
-		Message: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL)", dead),
-		Child:   "worker", Signal: "SIGKILL", Log: signal.LogName("worker", dead, size), Lines: []string{
+		Message:   fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL)", dead),
+		ChildExit: record.ChildExit{ErrorLine: "raylet: cannot allocate 8.0 GiB for a task argument"},
+		Child:     "worker", Signal: "SIGKILL", Log: signal.LogName("worker", dead, size), Lines: []string{
 			`{"evil":"</script><script>window.hacked=1</script>"}`, "<img src=x onerror=\"window.hacked=2\">",
 			"\x1b[31mred\x1b[0m \x1b]0;title\x07gone", "raylet: cannot allocate 8.0 GiB for a task argument", "Killed",
 		},

@@ -76,6 +76,7 @@ type Banner struct {
 	Tone    Severity `json:"tone"`
 	Word    string   `json:"word"`                    // such as Failed
 	Title   string   `json:"title"`                   // the reason, as a sentence
+	Error   string   `json:"error,omitempty"`         // line of the program that says why it has failed
 	Code    *int     `json:"code,omitempty"`          // the job's exit code
 	Outcome string   `json:"kind,omitempty" max:"80"` // short name of the exit code
 	// meaning of the exit code, and whether a retry is useful
@@ -100,6 +101,7 @@ type CauseEntry struct {
 	// observer of the failure, if it is about another node
 	By    string   `json:"seen_by,omitempty"`
 	Log   string   `json:"log,omitempty"`
+	Error string   `json:"error,omitempty" max:"600"` // the line of its output that says why; may be empty
 	Lines []string `json:"lines,omitempty" max:"600"`
 }
 

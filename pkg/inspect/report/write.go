@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/files"
@@ -58,6 +59,30 @@ func (e CauseEntry) Cause() string {
 		return "first cause"
 	}
 	return "consequence"
+}
+
+// splitLines returns the lines before the error, and those after it. If no line has the error, all
+// lines are before it.
+func (e CauseEntry) splitLines() (before, after []string) {
+	text := strings.TrimSuffix(e.Error, "…") // a long line is cut
+	for i, line := range slices.Backward(e.Lines) {
+		if text != "" && strings.Contains(line, text) {
+			return e.Lines[:i], e.Lines[i+1:]
+		}
+	}
+	return e.Lines, nil
+}
+
+// Before returns the last lines, up to the error.
+func (e CauseEntry) Before() []string {
+	before, _ := e.splitLines()
+	return before
+}
+
+// After returns the lines that follow the error.
+func (e CauseEntry) After() []string {
+	_, after := e.splitLines()
+	return after
 }
 
 // maxImportantLogs is the number of logs that are shown first. The list begins with the logs of the
