@@ -151,6 +151,9 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		}
 		facts = append(facts, f)
 	}
+	if l.hasRoles() {
+		facts = append(facts, instancesFact(v.Instances))
+	}
 	facts = append(facts, l.gateFact(v))
 	total := Fact{Name: "total", Value: textutil.BriefDuration(max(v.End, v.Last))}
 	switch {
@@ -162,6 +165,29 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	facts = append(append(facts, total), l.progressFacts()...)
 	started := Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")}
 	return append(facts, started)
+}
+
+func instancesFact(instances []InstanceRow) Fact {
+	ready := countMatching(instances, func(row InstanceRow) bool { return row.Ready > 0 })
+	f := Fact{Name: "instances ready", Tone: SeverityGood}
+	f.Value = textutil.GroupThousands(ready) + " / " + textutil.GroupThousands(len(instances))
+	if ready != len(instances) {
+		f.Tone = SeverityAttention
+	}
+	return f
+}
+
+// name names what was waited for: the instance, or the phase of the node.
+func (s CriticalStep) name() string {
+	on := cmp.Or(s.Host, fmt.Sprint("node ", s.NodeIndex))
+	switch {
+	case s.Instance != "":
+		return fmt.Sprintf("%s on %s", s.Instance, on)
+	case s.Phase == phaseGate:
+		return "the opening of the gate"
+	default:
+		return fmt.Sprintf("%s of %s", s.Phase, on)
+	}
 }
 
 func (l viewBuilder) gateFact(v *View) Fact {
@@ -177,8 +203,7 @@ func (l viewBuilder) gateFact(v *View) Fact {
 		}
 	}
 	if worst.Phase != "" {
-		who := cmp.Or(worst.Host, fmt.Sprint("node ", worst.NodeIndex))
-		gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, who)
+		gate.Note = "longest wait: " + worst.name()
 	}
 	return gate
 }

@@ -16,12 +16,16 @@ import (
 )
 
 // phaseOrder lists the phases in their sequence.
-var phaseOrder = []string{"start", "join", "check", "sandbox", "head", "workers", "gate", phaseDriver, phaseDrain}
+var phaseOrder = []string{
+	"start", "join", "check", "sandbox", "head", phaseWorkers, phaseGate, phaseDriver, phaseDrain,
+}
 
-// The phases after the gate.
+// Phases by the gate.
 const (
-	phaseDriver = "driver"
-	phaseDrain  = "drain"
+	phaseWorkers = "workers"
+	phaseGate    = "gate"
+	phaseDriver  = "driver"
+	phaseDrain   = "drain"
 )
 
 type viewBuilder struct {
@@ -91,12 +95,13 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 			ViewVersion, run.Name, run.Path, run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
 			l.gateAfter, end, last,
 		},
-		Roles: l.status.Roles, Exits: l.listExits(), Problems: run.Problems, Logs: logs,
+		Problems: run.Problems, Logs: logs,
 		Checks: l.groupChecks(),
 		Config: l.configFacts(), hasEnded: run.HasEnded(),
 	}
 	if !run.OtherVersion {
-		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath()
+		v.roleData = roleData{l.status.Roles, l.buildInstances(cmp.Or(end, last)), l.listExits()}
+		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath(v.Instances)
 	}
 	v.Phases = phaseStats(v.Nodes)
 	markCritical(v.Nodes, v.Critical)
@@ -190,7 +195,12 @@ func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) 
 	if status.IsFailed() {
 		n.State = status.Mark
 	}
-	n.Lanes = mapSlice(node.Phases, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
+	for _, span := range node.Phases {
+		n.Lanes = append(n.Lanes, l.splitAtGate(l.buildLane(node, span))...)
+	}
+	if instances := l.instancesOn(node.NodeIndex); instances != "" {
+		n.Facts = append(n.Facts, Fact{Name: "instances", Value: instances})
+	}
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if severityOf(f.Verdict) != SeverityGood {
@@ -213,6 +223,35 @@ func (l viewBuilder) nodeTone(node *timeline.Node, status timeline.NodeStatus) S
 	default:
 		return SeverityGood
 	}
+}
+
+// splitAtGate splits a lane of the driver phase at the gate, before which the program does not run: a
+// node enters that phase when it has nothing else to do, while it waits, or starts instances of roles.
+func (l viewBuilder) splitAtGate(lane PhaseLane) []PhaseLane {
+	if lane.Phase != phaseDriver || l.gateAfter > 0 && lane.From >= l.gateAfter {
+		return []PhaseLane{lane}
+	}
+	before := lane
+	before.Phase = phaseGate
+	if l.hasRoles() {
+		before.Phase = phaseWorkers
+	}
+	if l.gateAfter == 0 || lane.To <= l.gateAfter {
+		return []PhaseLane{before}
+	}
+	lane.From = l.gateAfter
+	if !l.hasRoles() {
+		return []PhaseLane{lane}
+	}
+	before.To, before.Open, before.Failed, before.Cut = l.gateAfter, false, false, false
+	return []PhaseLane{before, lane}
+}
+
+// hasRoles reports whether the run has roles other than those for which flags stand.
+func (l viewBuilder) hasRoles() bool {
+	return l.run.Roles != nil && slices.ContainsFunc(l.run.Roles.Roles, func(role timeline.Role) bool {
+		return role.BuiltIn == ""
+	})
 }
 
 // buildLane returns the bar of a phase. A phase without success has failed if the node has recorded

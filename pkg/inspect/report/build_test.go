@@ -95,6 +95,14 @@ func TestScaleSqueezesTheDriver(t *testing.T) {
 	}
 }
 
+// TestScaleOfARunningDriver verifies that a long driver that still runs reaches the right edge.
+func TestScaleOfARunningDriver(t *testing.T) {
+	s := newTimeScale(&View{runIdentity: runIdentity{Gate: time.Second, Last: time.Hour}})
+	if gate, now := s.Position(time.Second), s.Position(time.Hour); gate < 60 || gate > 75 || now != 100 {
+		t.Errorf("the gate is at %g %%, now at %g %%", gate, now)
+	}
+}
+
 // TestSecretsAreNotShown verifies that the names of variables are shown, but not their values.
 func TestSecretsAreNotShown(t *testing.T) {
 	for _, format := range []Format{FormatHTML, FormatJSON} {

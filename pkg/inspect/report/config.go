@@ -25,6 +25,7 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		if plan := job.Plan; plan != nil {
 			add(factJobName, plan.JobName)
 			add(factDriver, plan.Command)
+			add(factRoles, strings.Join(plan.Roles, ", "))
 			add(factFlags, textutil.FormatCommand(plan.Flags...))
 		}
 		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))

@@ -49,7 +49,10 @@ type logSelection struct {
 }
 
 func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
-	ofCause := causeLog(run)
+	ofCause, nodes := causeLog(run), make(map[string]int)
+	if run.Roles != nil {
+		nodes = run.Roles.LogNodes()
+	}
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
 	blamed := func(node int) bool {
@@ -58,10 +61,15 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	}
 	for _, name := range names {
 		what, node, ok := signal.ParseLogName(name)
+		of, isOfRole := nodes[trimGeneration(name)]
 		w := logSelection{name: name, nodeIndex: node, maxLines: maxNodeLines, priority: 3}
 		switch {
 		case !ok:
 			continue
+		case isOfRole:
+			if w.nodeIndex = of; blamed(of) {
+				w.maxLines, w.priority = maxImportantLines, 1
+			}
 		case what == signal.RankLogPrefix:
 			w.nodeIndex = -1 // it belongs to no node
 		case node < 0:
@@ -87,6 +95,15 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 			cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), maxLogs)]
+}
+
+// trimGeneration returns the beginning of the name of a log: judge-1 of judge-1.g2.log.
+func trimGeneration(name string) string {
+	stem := strings.TrimSuffix(name, ".log")
+	if at := strings.LastIndex(stem, ".g"); at > 0 {
+		return stem[:at]
+	}
+	return stem
 }
 
 const driverLog = "driver.log"

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // templateFiles has the page. It alone decides how the content of a View is presented.
@@ -25,7 +27,7 @@ var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
 	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] },
 	"box":   func(label, log string, lines []string) lineBox { return lineBox{label, log, lines} },
-	"lines": countLines,
+	"lines": countLines, "states": func() []roles.InstanceStatus { return laneStates },
 }
 
 func countLines(lines []string) string {
@@ -51,6 +53,7 @@ type pageTemplateData struct {
 	CSS    template.CSS
 	JS     template.JS
 	Policy string
+	ByRole []RoleLanes
 	Rows   []NodeRow
 	Map    []NodeRow // all nodes by index; nil if all of them have a row
 	Passed []CheckGroup
@@ -86,7 +89,7 @@ func (v *View) writePage(w io.Writer, interval time.Duration) error {
 	p := pageTemplateData{
 		View: v, timeScale: newTimeScale(v), Policy: contentSecurityPolicy(js),
 		CSS: template.CSS(css), JS: template.JS(js), //nolint:gosec // our own files
-		Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
+		ByRole: v.groupByRole(), Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
 	}
 	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > MaxFullRows {
@@ -169,6 +172,41 @@ func assignTracks(lanes []PhaseLane) (track []int, tracks int) {
 	return track, len(until)
 }
 
+// StateName returns the name of a state on its bar, if it is wide enough.
+func (s timeScale) StateName(lane StateLane) string {
+	if !s.Wide(lane.From, lane.To) || lane.State == roles.StatusRestarting { // which has a pattern
+		return ""
+	}
+	return string(lane.State)
+}
+
+// exitMark is an exit with its position in the chart.
+type exitMark struct {
+	RoleExit
+	Position float64
+}
+
+// Mark positions an exit.
+func (s timeScale) Mark(exit RoleExit) exitMark { return exitMark{exit, s.Position(exit.At)} }
+
+// Describe counts the states of instances.
+func (p pageTemplateData) Describe(rows []InstanceRow) string {
+	counts := make(map[string]int)
+	for _, row := range rows {
+		counts[row.State]++
+	}
+	parts := []string{fmt.Sprintf("%d instances", len(rows))}
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ExitsOf returns the exits of an instance.
+func (p pageTemplateData) ExitsOf(instance string) []RoleExit {
+	return slices.DeleteFunc(slices.Clone(p.Exits), func(exit RoleExit) bool { return exit.Instance != instance })
+}
+
 // ExitsOn returns the exits of instances on a node.
 func (p pageTemplateData) ExitsOn(node int) []RoleExit {
 	return slices.DeleteFunc(slices.Clone(p.Exits), func(exit RoleExit) bool { return exit.NodeIndex != node })
@@ -178,6 +216,7 @@ func (p pageTemplateData) ExitsOn(node int) []RoleExit {
 const (
 	factJobName = "job name"
 	factDriver  = "driver"
+	factRoles   = "roles"
 	factFlags   = "flags"
 )
 
@@ -193,9 +232,8 @@ func (p pageTemplateData) Setting(name string) string {
 
 // OtherConfig returns the values of Config that are not at the top of the page.
 func (p pageTemplateData) OtherConfig() []Fact {
-	return slices.DeleteFunc(slices.Clone(p.Config), func(f Fact) bool {
-		return f.Name == factJobName || f.Name == factDriver || f.Name == factFlags
-	})
+	shown := []string{factJobName, factDriver, factRoles, factFlags}
+	return slices.DeleteFunc(slices.Clone(p.Config), func(f Fact) bool { return slices.Contains(shown, f.Name) })
 }
 
 // Class returns the CSS classes of a lane.

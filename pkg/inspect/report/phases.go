@@ -66,8 +66,8 @@ func isOwnPhase(phase string) bool {
 }
 
 // criticalPath returns the critical path from the beginning to the gate and on to the end. Each
-// step names the node for which all others waited.
-func (l viewBuilder) criticalPath() (steps []CriticalStep) {
+// step names the node, or the instance, for which all others waited.
+func (l viewBuilder) criticalPath(instances []InstanceRow) (steps []CriticalStep) {
 	var from time.Duration
 	add := func(step CriticalStep) {
 		if step.To > from {
@@ -82,11 +82,14 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	}
 	add(l.latestNode("join", record.StateJoined))
 	add(slices.MaxFunc(prepared, func(a, b CriticalStep) int { return cmp.Compare(a.To, b.To) }))
-	add(l.latestNode("workers", record.StateServiceUp))
+	add(l.latestNode(phaseWorkers, record.StateServiceUp))
+	for _, step := range l.latestInstances(instances) {
+		add(step)
+	}
 	if l.gateAfter == 0 || len(l.run.Nodes) == 0 {
 		return steps
 	}
-	add(CriticalStep{Phase: "gate", To: l.gateAfter})
+	add(CriticalStep{Phase: phaseGate, To: l.gateAfter})
 	head := &l.run.Nodes[0]
 	isDriver := func(s timeline.PhaseSpan) bool { return s.Phase == phaseDriver }
 	if at := slices.IndexFunc(head.Phases, isDriver); at >= 0 {
@@ -110,6 +113,39 @@ func (l viewBuilder) latestNode(phase string, word record.State) CriticalStep {
 	return latest
 }
 
+// latestInstances returns the instance that was the last to become ready before the gate, and before it
+// those that were the last of the roles after which its own starts.
+func (l viewBuilder) latestInstances(instances []InstanceRow) (steps []CriticalStep) {
+	if !l.hasRoles() {
+		return nil
+	}
+	var names []string
+	after := make(map[string][]string)
+	for _, role := range l.run.Roles.Roles {
+		after[role.Name] = role.After
+		if !role.Primary && role.BuiltIn == "" {
+			names = append(names, role.Name)
+		}
+	}
+	for len(names) > 0 && len(steps) < len(after) {
+		var last InstanceRow
+		for _, row := range instances {
+			isBefore := l.gateAfter == 0 || row.Ready <= l.gateAfter
+			if slices.Contains(names, row.Role) && len(row.Nodes) > 0 && isBefore && row.Ready > last.Ready {
+				last = row
+			}
+		}
+		if last.Ready == 0 {
+			break
+		}
+		steps = slices.Insert(steps, 0, CriticalStep{
+			Phase: phaseWorkers, Instance: last.Instance, NodeIndex: last.Nodes[0], To: last.Ready,
+		})
+		names = after[last.Role]
+	}
+	return steps
+}
+
 // markCritical marks the nodes for which the others waited on the critical path.
 func markCritical(nodes []NodeRow, steps []CriticalStep) {
 	for i := range nodes {
@@ -126,8 +162,8 @@ var phaseMeanings = map[string]string{
 	"check":   "the setup command runs, and the node is checked",
 	"sandbox": "the sandbox starts",
 	"head":    "the service of the head starts; the others wait for it",
-	"workers": "the services of the nodes start, and the framework counts them",
-	"gate":    "the head opens the gate once all nodes are ready",
+	"workers": "the services of the nodes, or the instances of roles, start",
+	"gate":    "the nodes wait until the head opens the gate",
 	"driver":  "the program runs",
 	"drain":   "everything ends, and logs are copied",
 }

@@ -2,10 +2,13 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -55,6 +58,116 @@ func sample(size int, fails bool) *timeline.Run {
 		addFailure(run)
 	}
 	return run
+}
+
+// sampleRoles returns a run of roles on nodes with four servers each and a trainer: some servers have
+// failed once, or twice, or are not ready, and one is lost. If it has failed, the trainer has ended it.
+func sampleRoles(nodes int, fails bool) *timeline.Run {
+	run := sample(nodes, false)
+	run.Job.Plan = &record.Plan{
+		JobName: "rl", Roles: []string{"srv", "trainer"}, Flags: []string{"--config=rl.yaml"}, NodesNeeded: nodes,
+	}
+	run.Control.HeadRecord = nil
+	all := roles.Requirement{Start: roles.QuorumAll, Run: 1}
+	plan, err := roles.MakePlan([]roles.Definition{
+		{Name: "srv", Required: all, Restarts: roles.RestartPolicy{Max: 3}, Ready: roles.ReadyProbe{Probe: "tcp:1"},
+			Placement: roles.Placement{
+				Nodes: nodes - 1, InstancesPerNode: 4, NodesPerInstance: 1, RanksPerNode: 1,
+			}},
+		{Name: "trainer", Required: all, Primary: true, After: []string{"srv"}, Placement: roles.Placement{
+			Nodes: roles.NodesRest, InstancesPerNode: 1, NodesPerInstance: 1, RanksPerNode: 1,
+		}},
+	}, sampleOffers(nodes))
+	if err != nil {
+		panic(err)
+	}
+	run.Roles = &timeline.PlacedRoles{Plan: plan}
+	for node := range nodes {
+		run.Roles.Members = append(run.Roles.Members, node)
+	}
+	for i := range plan.Roles {
+		role := timeline.Role{RolePlan: &plan.Roles[i]}
+		for j := range role.RolePlan.Instances {
+			planned := &role.RolePlan.Instances[j]
+			role.Instances = append(role.Instances, sampleInstance(run, &role, planned))
+		}
+		run.Roles.Roles = append(run.Roles.Roles, role)
+	}
+	slices.SortStableFunc(run.Events, func(a, b timeline.Event) int { return a.At.Compare(b.At) })
+	if fails {
+		failTrainer(run)
+	} else {
+		run.Result, run.ReadAt = nil, dawn.Add(time.Minute)
+	}
+	return run
+}
+
+func sampleOffers(nodes int) (offers []roles.NodeFacts) {
+	for node := range nodes {
+		offers = append(offers, roles.NodeFacts{NodeIndex: node, Host: fmt.Sprint("n", node), FirstPort: 20000})
+	}
+	return offers
+}
+
+// sampleInstance returns an instance, and adds the events of its marks to the run.
+func sampleInstance(run *timeline.Run, role *timeline.Role, planned *roles.Instance) timeline.Instance {
+	node, number := planned.Places()[0], planned.Number
+	instance := timeline.Instance{
+		Instance: planned, Nodes: []int{node}, InstanceState: roles.InstanceState{Status: roles.StatusReady},
+	}
+	mark := func(at time.Duration, generation int, state string) {
+		name := fmt.Sprintf("%04d.i%04d.g%d.%s", node, number, generation, state)
+		run.Events = append(run.Events, timeline.Event{
+			Name: eventlog.RecordPublished, NodeIndex: node, At: dawn.Add(at),
+			Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: name}},
+		})
+	}
+	if role.Primary {
+		return instance // it starts with the gate
+	}
+	ready := time.Duration(4000+number%37*150) * time.Millisecond
+	mark(ready, 0, "ready")
+	switch {
+	case number%200 == 7: // it fails again and again
+		for generation := range 3 {
+			mark(ready+time.Duration(generation+1)*3*time.Second, generation, "exited")
+			mark(ready+time.Duration(generation+1)*3*time.Second+time.Second, generation+1, "ready")
+		}
+		instance.Generation = 3
+	case number%200 == 11:
+		mark(20*time.Second, 0, "unready.000001")
+		instance.Status = roles.StatusUnready
+	case number == 13:
+		mark(25*time.Second, 0, "exited")
+		instance.Status = roles.StatusLost
+		run.Events = append(run.Events, timeline.Event{
+			Name: eventlog.InstanceExited, At: dawn.Add(25 * time.Second), Fields: eventlog.Fields{
+				ObjectFields: eventlog.ObjectFields{Child: fmt.Sprint("srv.", number)},
+				FailureFields: eventlog.FailureFields{
+					Subject: &node, What: "srv.13 died: exit code 1", Lines: []string{"CUDA error"},
+				},
+				LinkFields: eventlog.LinkFields{Reason: "the role goes on without it"},
+			},
+		})
+	}
+	return instance
+}
+
+// failTrainer ends the run by the trainer.
+func failTrainer(run *timeline.Run) {
+	last := len(run.Nodes) - 1
+	lines := []string{"step 1", "Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>"}
+	for i := range 30 {
+		lines = slices.Insert(lines, 0, fmt.Sprint("step ", 30-i))
+	}
+	r := run.Result
+	r.Code, r.Outcome, r.Reason = 1, "driver", "the trainer.0 failed: exit code 1: ValueError: loss is NaN"
+	r.ErrorLine = "ValueError: loss is NaN"
+	r.Cause = &record.Failure{
+		Header: headerOf(last, sampleEnd-393*time.Millisecond), Kind: "driver", Message: r.Reason, Child: "trainer.0",
+		ChildExit: record.ChildExit{ErrorLine: r.ErrorLine}, Log: "trainer-0.log",
+		Lines: append(lines, r.ErrorLine, "wandb: synced"),
+	}
 }
 
 func sampleCalls(lists int64) record.CallStats {

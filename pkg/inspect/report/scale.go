@@ -25,17 +25,19 @@ type scaleSegment struct {
 // driver phase is compressed.
 const minCompressRatio = 3
 
-// newTimeScale returns the scale of a view. If it compresses, it has three segments: up to the
-// gate, the driver, and the end.
+// newTimeScale returns the scale of a view. If it compresses, it has a segment up to the gate, one for
+// the driver and, if the run has ended, one for its end.
 func newTimeScale(v *View) timeScale {
 	last := max(v.Last, v.End, time.Millisecond)
 	gate, ending := v.Gate, v.endingTime(last)
 	if gate == 0 || ending-gate < minCompressRatio*(gate+last-ending) {
 		return timeScale{[]scaleSegment{{0, last, 0, 100}}}
 	}
-	gate += gate / 20 // keep the opening of the gate visible
-	pieces := []scaleSegment{{0, gate, 0, 72}, {gate, ending, 72, 86}}
-	return timeScale{append(pieces, scaleSegment{ending, max(last, ending+1), 86, 100})}
+	gate += gate / 20   // keep the opening of the gate visible
+	if ending == last { // the run goes on
+		return timeScale{[]scaleSegment{{0, gate, 0, 72}, {gate, last, 72, 100}}}
+	}
+	return timeScale{[]scaleSegment{{0, gate, 0, 72}, {gate, ending, 72, 86}, {ending, last, 86, 100}}}
 }
 
 // endingTime returns when the end of the run began: the drain phase, the first cause or the

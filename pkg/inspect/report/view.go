@@ -19,19 +19,25 @@ const ViewVersion = 1
 // of characters of a text.
 type View struct {
 	runIdentity
-	Banner   Banner                `json:"banner"`
-	Problems []string              `json:"problems,omitempty"` // descriptions of what could not be read
-	Facts    []Fact                `json:"facts"`
-	Roles    []timeline.RoleStatus `json:"roles,omitempty"`
-	Exits    []RoleExit            `json:"role_exits,omitempty"` // by time
-	Phases   []PhaseStat           `json:"phases"`
-	Critical []CriticalStep        `json:"critical_path,omitempty"`
-	Nodes    []NodeRow             `json:"node"` // sorted as rows: failed, never ready, last to be ready
-	Checks   []CheckGroup          `json:"checks,omitempty"`
-	Config   []Fact                `json:"configuration"`
-	Logs     []LogTail             `json:"logs,omitempty"`
+	Banner   Banner   `json:"banner"`
+	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
+	Facts    []Fact   `json:"facts"`
+	roleData
+	Phases   []PhaseStat    `json:"phases"`
+	Critical []CriticalStep `json:"critical_path,omitempty"`
+	Nodes    []NodeRow      `json:"node"` // sorted as rows: failed, never ready, last to be ready
+	Checks   []CheckGroup   `json:"checks,omitempty"`
+	Config   []Fact         `json:"configuration"`
+	Logs     []LogTail      `json:"logs,omitempty"`
 
 	hasEnded bool // its end is recorded
+}
+
+// roleData is what a View contains about the roles of the run.
+type roleData struct {
+	Roles     []timeline.RoleStatus `json:"roles,omitempty"`
+	Instances []InstanceRow         `json:"instances,omitempty"`
+	Exits     []RoleExit            `json:"role_exits,omitempty"` // by time
 }
 
 // RoleExit is the exit of an instance of a role.
@@ -127,9 +133,11 @@ type PhaseStat struct {
 	Host      string        `json:"slowest_host" max:"80"`
 }
 
-// CriticalStep is a part of the critical path: the phase and the node for which all others waited.
+// CriticalStep is a part of the critical path: the phase and the node, or the instance of a role, for
+// which all others waited.
 type CriticalStep struct {
 	Phase     string        `json:"phase" max:"80"`
+	Instance  string        `json:"instance,omitempty" max:"80"`
 	NodeIndex int           `json:"rank"`
 	Host      string        `json:"host" max:"80"`
 	From      time.Duration `json:"from_ns"`

@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +73,7 @@ func roleLogFilter(
 	case err != nil:
 		return nil, err
 	}
-	nodes, primaries := logNodes(placed)
+	nodes, primaries := placed.LogNodes(), primaryRoles(placed)
 	return func(name string, rank int) bool {
 		log, ok := parseRoleLog(name, plan.Roles)
 		switch of, known := nodes[log.stem]; {
@@ -88,23 +87,11 @@ func roleLogFilter(
 	}, nil
 }
 
-// logNodes returns the index of the node of each process, by the beginning of the names of its logs
-// (judge-1, or judge-1.3 if the instance has several processes), and the primary roles.
-func logNodes(placed *timeline.PlacedRoles) (nodes map[string]int, primaries []string) {
-	nodes = make(map[string]int)
+func primaryRoles(placed *timeline.PlacedRoles) (names []string) {
 	for _, role := range placed.Roles {
 		if role.Primary {
-			primaries = append(primaries, role.Name)
-		}
-		for _, instance := range role.Instances {
-			for _, process := range instance.Processes {
-				name := fmt.Sprintf("%s-%d", role.Name, instance.Index)
-				if len(instance.Processes) > 1 {
-					name += fmt.Sprintf(".%d", process.Rank)
-				}
-				nodes[name] = placed.Members[process.Place]
-			}
+			names = append(names, role.Name)
 		}
 	}
-	return nodes, primaries
+	return names
 }

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -152,6 +153,24 @@ func (r *Run) endChanges() []instanceChange {
 		at = r.Control.Aborts[0].WrittenAt
 	}
 	return []instanceChange{{at, func(seen *roles.Evidence) { seen.RunEnded = true }}}
+}
+
+// LogNodes returns the index of the node of each process, by the beginning of the names of its logs:
+// judge-1, or judge-1.3 if the instance has several processes.
+func (p *PlacedRoles) LogNodes() map[string]int {
+	nodes := make(map[string]int)
+	for _, role := range p.Roles {
+		for _, instance := range role.Instances {
+			for _, process := range instance.Processes {
+				name := fmt.Sprintf("%s-%d", role.Name, instance.Index)
+				if len(instance.Processes) > 1 {
+					name += fmt.Sprintf(".%d", process.Rank)
+				}
+				nodes[name] = p.Members[process.Place]
+			}
+		}
+	}
+	return nodes
 }
 
 // builtInChanges returns the changes of an instance of a role for which flags stand, as far as records
