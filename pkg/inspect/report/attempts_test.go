@@ -1,0 +1,79 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAttemptNames(t *testing.T) {
+	names := []string{
+		"42.0-r1", "42.0", "42.0-a10", "42.0-a2", "42.1", "42.0-r1-a1", "420.0", "42.0-doctor", "bad-nodes", "latest",
+	}
+	for _, tc := range []struct{ run, launchID, want string }{
+		{"42.0-a2", "42", "42.0 42.0-a2 42.0-a10 42.0-r1 42.0-r1-a1"},
+		{"42.1", "42", "42.1"},
+		{"42.0", "", ""},
+		{"renamed", "42", ""},
+	} {
+		if got := strings.Join(attemptNames(tc.run, tc.launchID, names), " "); got != tc.want {
+			t.Errorf("of %s there are %q, want %q", tc.run, got, tc.want)
+		}
+	}
+}
+
+// TestAttempts verifies that the report of the second of three attempts says so, names what has ended
+// the others, and has links to their reports or directories.
+func TestAttempts(t *testing.T) {
+	dir := t.TempDir()
+	for run, of := range map[string]string{"4712.0": "peer-76", "4712.0-a1": "service-77", "4712.0-a2": "running"} {
+		if err := os.CopyFS(filepath.Join(dir, run), os.DirFS(filepath.Join(recordings, of))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setLaunchID(t, filepath.Join(dir, "4712.0-a1", "control", "job"), "4712")
+	if err := os.WriteFile(filepath.Join(dir, "4712.0-a2", reportName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v, err := ReadView(context.Background(), filepath.Join(dir, "4712.0-a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, a := range v.Attempts {
+		code := -1
+		if a.Code != nil {
+			code = *a.Code
+		}
+		got = append(got, fmt.Sprint(a.Number, " ", a.Run, " ", a.IsThis, " ", code, " ", a.Reason != ""))
+	}
+	want := []string{"1 4712.0 false 76 true", "2 4712.0-a1 true 77 true", "3 4712.0-a2 false -1 false"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	page := pageOf(t, v)
+	for _, want := range []string{
+		">attempt 2 of 3<", `href="file://` + dir + `/4712.0"`, `href="file://` + dir + `/4712.0-a2/report.html"`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}
+
+func setLaunchID(t *testing.T, path, id string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(data), `"size":`, fmt.Sprintf(`"launch_id":%q,"size":`, id), 1)
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
