@@ -192,7 +192,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 func (n *node) followSteps(nodes *signal.Watch) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		n.steps.Run(ctx, stepwatch.Store{Dir: n.Dir, Nodes: nodes,
-			WriteTimeout: n.Timing.SilenceTimeout, OnWriteError: n.LogWriteError})
+			WriteTimeout: n.Timing.SilenceTimeout, OnWriteError: n.LogWriteError, OnStep: n.Events.LogStep})
 	}
 }
 

@@ -42,6 +42,7 @@ const (
 	ExecEnded       EventType = "exec-exit"     // a requested command has ended
 	FenceLeft       EventType = "fence"         // the node's ranks have left a fence
 	RanksSpawned    EventType = "spawned"       // a rank has spawned other ranks
+	StepReached     EventType = "step"          // the head knows that the program has reached a step
 	DaemonEnded     EventType = "end"           // the daemon has nothing left to do
 )
 
@@ -60,10 +61,11 @@ type Fields struct {
 	Seen   string `json:"seen,omitempty"`    // result of a probe
 	FailureFields
 	LinkFields
-	GPUs  *int   `json:"gpus,omitempty"`
-	Error string `json:"error,omitempty"`
-	GPU   string `json:"gpu,omitempty"`  // description of the GPU event
-	Code  *int   `json:"code,omitempty"` // exit code of the daemon
+	GPUs  *int     `json:"gpus,omitempty"`
+	Error string   `json:"error,omitempty"`
+	GPU   string   `json:"gpu,omitempty"`  // description of the GPU event
+	Code  *int     `json:"code,omitempty"` // exit code of the daemon
+	Step  *float64 `json:"step,omitempty"` // step that the program has reached
 	// number of lines that the shared file system did not accept
 	Dropped int `json:"dropped,omitempty"`
 }

@@ -36,6 +36,7 @@ type EventLog struct {
 	logged       map[string]struct{}    // what is recorded only once; guarded by mu
 	loggedFences int                    // number of recorded fences; guarded by mu
 	spawnCalls   int                    // number of spawn calls; guarded by mu
+	steps        loggedSteps            // guarded by mu
 }
 
 // New returns a [EventLog] that begins now. After Open, it must be closed.
@@ -182,6 +183,41 @@ func (t *EventLog) LogFence(fence string, round int, took time.Duration, err err
 	}
 	if logged {
 		t.WriteEvent(FenceLeft, fields)
+	}
+}
+
+// loggedSteps are the steps that have been recorded.
+type loggedSteps struct {
+	count  int
+	newest float64
+	at     time.Duration // since the daemon's start
+}
+
+const (
+	maxSteps        = 5000
+	minStepInterval = time.Second
+)
+
+// isDue reports whether a step is to be recorded: if it is lower than the one before, and otherwise
+// after a pause that is longer the longer the daemon runs.
+func (s loggedSteps) isDue(step float64, now time.Duration) bool {
+	if s.count == 0 || s.count >= maxSteps {
+		return s.count == 0
+	}
+	return step < s.newest || step > s.newest && now-s.at >= max(minStepInterval, now/100)
+}
+
+// LogStep records the step that the program has reached, unless it has recorded one shortly before.
+func (t *EventLog) LogStep(step float64) {
+	now := t.SinceStart()
+	t.mu.Lock()
+	isDue := t.steps.isDue(step, now)
+	if isDue {
+		t.steps = loggedSteps{t.steps.count + 1, step, now}
+	}
+	t.mu.Unlock()
+	if isDue {
+		t.WriteEvent(StepReached, Fields{Step: &step})
 	}
 }
 

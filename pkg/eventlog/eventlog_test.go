@@ -87,17 +87,32 @@ func TestLimits(t *testing.T) {
 		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, time.Millisecond, nil) }, maxFences},
 		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, slowFenceTime, nil) }, maxSlowFences},
 		{FenceLeft, func(l *EventLog, round int) { l.LogFence("step", round, 1, failed) }, maxSlowFences},
+		{StepReached, func(l *EventLog, round int) { l.LogStep(float64(round)) }, 1},
+		{StepReached, func(l *EventLog, round int) { l.LogStep(float64(-round)) }, maxSteps},
 		{RanksSpawned, func(l *EventLog, round int) { l.LogSpawn(0, round, 1, []string{"n1"}) }, maxSpawns},
 	} {
 		trail, file := New(), new(kept)
 		trail.events.Open(file)
-		for round := range 5000 {
+		for round := range 2 * maxSteps {
 			tc.log(trail, round+1)
 		}
 		trail.Close(t.Context())
 		if n := strings.Count(file.String(), `"event":"`+string(tc.event)+`"`); n != tc.want {
 			t.Errorf("%d events %s are recorded, want %d", n, tc.event, tc.want)
 		}
+	}
+}
+
+// TestStepsOfAMonth verifies how many steps of a long run are recorded.
+func TestStepsOfAMonth(t *testing.T) {
+	var s loggedSteps
+	for now := time.Duration(0); now < 30*24*time.Hour; now += 5 * time.Second {
+		if step := now.Seconds(); s.isDue(step, now) {
+			s = loggedSteps{s.count + 1, step, now}
+		}
+	}
+	if s.count < 500 || s.count > 2000 {
+		t.Errorf("%d steps are recorded", s.count)
 	}
 }
 

@@ -25,6 +25,8 @@ type Store struct {
 	Nodes        *signal.Watch
 	WriteTimeout time.Duration
 	OnWriteError func(err error)
+	// OnStep is called on the head when the job's step is published. It may be nil.
+	OnStep func(step float64)
 }
 
 // driverRank is the rank of a driver that is not a world of ranks, and of the process of an instance

@@ -123,6 +123,9 @@ func (m *Monitor) publishJob(ctx context.Context, store Store) int {
 	if now == m.lastState {
 		return 1
 	}
+	if store.OnStep != nil {
+		store.OnStep(p.Step)
+	}
 	number := m.number
 	m.number++
 	err := m.call(ctx, store, func(ctx context.Context) error {
