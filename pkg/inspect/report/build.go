@@ -103,6 +103,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	}
 	if !run.OtherVersion {
 		v.roleData = roleData{l.status.Roles, l.buildInstances(cmp.Or(end, last)), l.listExits()}
+		v.progressData = l.buildProgress(v.Instances, cmp.Or(end, last))
 		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath(v.Instances)
 	}
 	v.Phases = phaseStats(v.Nodes)

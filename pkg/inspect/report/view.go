@@ -24,6 +24,7 @@ type View struct {
 	Facts    []Fact    `json:"facts"`
 	Attempts []Attempt `json:"attempts,omitempty"` // of the job; none if there is only one
 	roleData
+	progressData
 	Phases   []PhaseStat    `json:"phases"`
 	Critical []CriticalStep `json:"critical_path,omitempty"`
 	Nodes    []NodeRow      `json:"node"` // sorted as rows: failed, never ready, last to be ready
