@@ -15,6 +15,7 @@ XLLAMACPP_VERSION=2026.10.11549
 GGUF_VERSION=0.19.0
 OPENAI_VERSION=3.57.0
 MYPY_VERSION=1.19.1 # a version that can check code for Python 3.9
+AXE_VERSION=4.14.1
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python with each framework. torch is Debian's, because PyPI's includes gigabytes of CUDA.
@@ -184,6 +185,17 @@ have_browser() {
     command -v chromium-headless-shell >/dev/null && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium-headless-shell >/dev/null ||
         { lack "the tests of the report's page need a browser: Debian's chromium-headless-shell"; return 1; }
+}
+
+# have_axe installs axe-core, which finds what people with a screen reader, with a keyboard only, or
+# with weak eyes cannot use on a page: 0.5 MB.
+export BRINGUPD_TEST_AXE="$CACHE/axe-core-$AXE_VERSION/package/axe.min.js"
+have_axe() {
+    [ ! -e "$BRINGUPD_TEST_AXE" ] || return 0
+    unpacked="$CACHE/axe-core-$AXE_VERSION"
+    mkdir -p "$unpacked"
+    (cd "$unpacked" && npm pack --silent "axe-core@$AXE_VERSION" >/dev/null && tar -xzf "axe-core-$AXE_VERSION.tgz" package/axe.min.js) ||
+        { rm -rf "$unpacked"; lack "the tests of the report's page need npm and its registry, for axe-core"; return 1; }
 }
 
 # have_torch installs Debian's torch, a CPU build: a download of 150 MB, 620 MB installed.

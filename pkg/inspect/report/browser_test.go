@@ -47,7 +47,7 @@ func (b *browser) explains(size int) {
 	b.t.Helper()
 	banner := eval[string](b, `document.getElementById('banner').innerText`)
 	died := fmt.Sprintf("the worker's service on n%d has died", size-1)
-	for _, want := range []string{"Failed", "exit code 77", died, "first cause", "more memory", "Killed"} {
+	for _, want := range []string{"Failed", "exit code 77", died, "first cause", "more memory", "raylet: cannot"} {
 		if !strings.Contains(banner, want) {
 			b.t.Errorf("the banner does not say %q:\n%s", want, banner)
 		}

@@ -44,7 +44,7 @@ type message struct {
 // startBrowser starts the browser that test/setup.sh installs.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*browserWait)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*browserWait)
 	commands, to := pipe(t)
 	from, answers := pipe(t)
 	program := cmp.Or(os.Getenv("BRINGUPD_TEST_BROWSER"), "chromium-headless-shell")
@@ -139,17 +139,36 @@ func (b *browser) open() {
 	}
 }
 
+// display is how a page is shown.
+type display struct {
+	name          string
+	width, height int
+	dark          bool
+	forced        bool   // the colours are those of the system
+	media         string // screen if empty
+}
+
 // load opens a page at a width, and waits until it is shown.
 func (b *browser) load(url string, width, height int, dark bool) {
 	b.t.Helper()
+	b.loadOn(url, display{width: width, height: height, dark: dark})
+}
+
+// loadOn opens a page on a display, and waits until it is shown.
+func (b *browser) loadOn(url string, d display) {
+	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride",
-		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
-	scheme := "light"
-	if dark {
+		map[string]any{"width": d.width, "height": d.height, "deviceScaleFactor": 1, "mobile": d.width < 500}, nil)
+	scheme, forced := "light", "none"
+	if d.dark {
 		scheme = "dark"
 	}
-	feature := map[string]string{"name": "prefers-color-scheme", "value": scheme}
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{feature}}, nil)
+	if d.forced {
+		forced = "active"
+	}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"media": d.media, "features": []map[string]string{
+		{"name": "prefers-color-scheme", "value": scheme}, {"name": "forced-colors", "value": forced},
+	}}, nil)
 	b.events = nil
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' &&

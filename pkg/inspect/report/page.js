@@ -38,7 +38,7 @@
     });
     if (!rows.length) return el('p', { class: 'mute' }, 'It has no recorded timeline.');
     const head = el('tr', {}, ...['phase', '', 'from', 'took', ''].map((h, i) => el('th', i === 2 || i === 3 ? { class: 'n' } : {}, h)));
-    return el('div', { class: 'scroll' }, el('table', { class: 'lanes' }, el('thead', {}, head), el('tbody', {}, ...rows)));
+    return el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'phases' }, el('table', { class: 'lanes' }, el('thead', {}, head), el('tbody', {}, ...rows)));
   }
 
   function list(heading, lines) {

@@ -95,7 +95,7 @@ func sampleRoles(nodes int, fails bool) *timeline.Run {
 	}
 	slices.SortStableFunc(run.Events, func(a, b timeline.Event) int { return a.At.Compare(b.At) })
 	if fails {
-		failTrainer(run)
+		failProgram(run, "driver", "trainer.0", "trainer-0.log")
 	} else {
 		run.Result, run.ReadAt = nil, dawn.Add(time.Minute)
 	}
@@ -153,19 +153,30 @@ func sampleInstance(run *timeline.Run, role *timeline.Role, planned *roles.Insta
 	return instance
 }
 
-// failTrainer ends the run by the trainer.
-func failTrainer(run *timeline.Run) {
-	last := len(run.Nodes) - 1
-	lines := []string{"step 1", "Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>"}
+// sampleRanks returns a run that a rank on the last node has ended.
+func sampleRanks(nodes int) *timeline.Run {
+	run := sample(nodes, false)
+	run.Job.Plan = &record.Plan{HasRanks: true, Command: "python train.py --lr=0.1", NodesNeeded: nodes}
+	failProgram(run, "rank", "rank 31", "rank-0031.log")
+	return run
+}
+
+// failProgram ends the run by a program on the last node, with a traceback that is longer than a box.
+func failProgram(run *timeline.Run, outcome, child, log string) {
+	var lines []string
 	for i := range 30 {
-		lines = slices.Insert(lines, 0, fmt.Sprint("step ", 30-i))
+		lines = append(lines, fmt.Sprint("step ", i))
+	}
+	lines = append(lines, "Traceback (most recent call last):")
+	for i := range 10 {
+		lines = append(lines, fmt.Sprintf("  File \"train.py\", line %d, in train", i))
 	}
 	r := run.Result
-	r.Code, r.Outcome, r.Reason = 1, "driver", "the trainer.0 failed: exit code 1: ValueError: loss is NaN"
 	r.ErrorLine = "ValueError: loss is NaN"
+	r.Code, r.Outcome, r.Reason = 1, outcome, child+" failed: exit code 1: "+r.ErrorLine
 	r.Cause = &record.Failure{
-		Header: headerOf(last, sampleEnd-393*time.Millisecond), Kind: "driver", Message: r.Reason, Child: "trainer.0",
-		ChildExit: record.ChildExit{ErrorLine: r.ErrorLine}, Log: "trainer-0.log",
+		Header: headerOf(len(run.Nodes)-1, sampleEnd-393*time.Millisecond), Kind: record.Kind(outcome),
+		Message: r.Reason, Child: child, ChildExit: record.ChildExit{ErrorLine: r.ErrorLine}, Log: log,
 		Lines: append(lines, r.ErrorLine, "wandb: synced"),
 	}
 }

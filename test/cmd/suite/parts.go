@@ -121,7 +121,7 @@ var allParts = []part{
 	{name: "jobs on this machine", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -parallel 6 -timeout 10m ./test/local/..."},
 	{name: "report page in a browser", group: "soak", gate: true, lane: computes,
-		needs:   []string{"browser"},
+		needs:   []string{"browser", "axe"},
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/inspect/report"},
 	{name: "stack dumps of real programs by py-spy and gdb", group: "unit", gate: true,
 		lane:    computes,
