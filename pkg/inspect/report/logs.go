@@ -49,9 +49,9 @@ type logSelection struct {
 }
 
 func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
-	ofCause, nodes := causeLog(run), make(map[string]int)
+	ofCause, nodes, exited := causeLog(run), make(map[string]int), make(map[string]bool)
 	if run.Roles != nil {
-		nodes = run.Roles.LogNodes()
+		nodes, exited = run.Roles.LogNodes(), exitLogs(run.Roles)
 	}
 	// A node is blamed if it has recorded a failure, or if the first cause concerns it.
 	cause := run.Cause()
@@ -66,10 +66,12 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 		switch {
 		case !ok:
 			continue
+		case isOfRole && (blamed(of) || exited[name]):
+			w.nodeIndex, w.maxLines, w.priority = of, maxImportantLines, 1
+		case isOfRole && len(nodes) > MaxFullRows:
+			continue
 		case isOfRole:
-			if w.nodeIndex = of; blamed(of) {
-				w.maxLines, w.priority = maxImportantLines, 1
-			}
+			w.nodeIndex = of
 		case what == signal.RankLogPrefix:
 			w.nodeIndex = -1 // it belongs to no node
 		case node < 0:
@@ -95,6 +97,19 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 			cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), maxLogs)]
+}
+
+// exitLogs returns the names of the logs of the newest exits of instances.
+func exitLogs(placed *timeline.PlacedRoles) map[string]bool {
+	names := make(map[string]bool)
+	for _, role := range placed.Roles {
+		for _, instance := range role.Instances {
+			if instance.LastExit != nil {
+				names[instance.LastExit.Log] = true
+			}
+		}
+	}
+	return names
 }
 
 // trimGeneration returns the beginning of the name of a log: judge-1 of judge-1.g2.log.

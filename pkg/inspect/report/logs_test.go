@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestReadLogsShowsTheEnds verifies that the log of the cause is the first one, that the end of a long
@@ -53,5 +55,30 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	}
 	if want := "02:10:51.402 info join is over took=1s"; logs[3].Lines[0] != want {
 		t.Errorf("a daemon says %q, want %q", logs[3].Lines[0], want)
+	}
+}
+
+// TestLogsOfManyInstances verifies that of many instances only those that have exited, or run on a node
+// that caused the failure, have their logs shown, and that logs are those of the nodes of the instances.
+func TestLogsOfManyInstances(t *testing.T) {
+	for _, tc := range []struct {
+		nodes int
+		want  []string
+	}{
+		{4, []string{"srv-0.log 0", "srv-3.log 0", "srv-9.g1.log 2", "srv-4.log 1"}},
+		{251, []string{"srv-3.log 0", "srv-9.g1.log 2"}},
+	} {
+		run := sampleRoles(tc.nodes, false)
+		run.Roles.Roles[0].Instances[3].LastExit = &record.InstanceExit{Failure: record.Failure{Log: "srv-3.log"}}
+		run.Nodes[2].Failures = []record.Failure{{}}
+		var got []string
+		for _, log := range selectLogs(run, []string{"srv-0.log", "srv-3.log", "srv-4.log", "srv-9.g1.log"}) {
+			got = append(got, fmt.Sprint(log.name, " ", log.nodeIndex))
+		}
+		slices.Sort(got)
+		slices.Sort(tc.want)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("of %d nodes %v are shown, want %v", tc.nodes, got, tc.want)
+		}
 	}
 }
