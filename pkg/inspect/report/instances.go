@@ -52,15 +52,37 @@ func (l viewBuilder) buildInstances(last time.Duration) (rows []InstanceRow) {
 	if l.run.Roles == nil {
 		return nil
 	}
-	spans := l.run.InstanceSpans()
+	spans, labels := l.run.InstanceSpans(), l.nodeLabels()
 	for i := range l.run.Roles.Roles {
 		role := &l.run.Roles.Roles[i]
 		for j := range role.Instances {
 			instance := &role.Instances[j]
-			rows = append(rows, l.buildInstance(role, instance, spans[instance.Number], last))
+			row := l.buildInstance(role, instance, spans[instance.Number], last)
+			if nodes := instance.Nodes; len(nodes) == 1 && nodes[0] < len(labels) {
+				row.On = labels[nodes[0]]
+			} else {
+				row.On = l.formatNodes(nodes)
+			}
+			rows = append(rows, row)
 		}
 	}
 	return rows
+}
+
+// nodeLabels returns the hosts of all nodes, or names with their indices if several have the same host.
+func (l viewBuilder) nodeLabels() (labels []string) {
+	count := make(map[string]int)
+	for i := range l.run.Nodes {
+		count[l.run.Nodes[i].Host]++
+	}
+	for i := range l.run.Nodes {
+		label := nodeName(i, "")
+		if host := l.run.Nodes[i].Host; host != "" && count[host] == 1 {
+			label = host
+		}
+		labels = append(labels, label)
+	}
+	return labels
 }
 
 func (l viewBuilder) buildInstance(
@@ -68,8 +90,7 @@ func (l viewBuilder) buildInstance(
 ) InstanceRow {
 	row := InstanceRow{
 		Instance: fmt.Sprintf("%s.%d", role.Name, instance.Index), Role: role.Name, Index: instance.Index,
-		Nodes: instance.Nodes, On: l.formatNodes(instance.Nodes), State: string(instance.Status),
-		Restarts: instance.Generation,
+		Nodes: instance.Nodes, State: string(instance.Status), Restarts: instance.Generation,
 	}
 	for _, span := range spans {
 		from, to := l.sinceStart(span.From), l.sinceStart(span.To)
