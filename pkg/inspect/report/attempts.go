@@ -26,8 +26,8 @@ type Attempt struct {
 	Reason    string    `json:"reason,omitempty"`
 }
 
-// maxAttempts is the number of attempts that are read: the newest ones. reportName is the name of the
-// report of a run in its directory.
+// maxAttempts is the number of attempts that are read: the newest ones. reportName is the name of
+// the report of a run in its directory.
 const maxAttempts, reportName = 20, "report.html"
 
 // ReadAttempts reads the other runs of the same job step in the log directory, and returns all in

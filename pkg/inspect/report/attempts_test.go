@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,8 +28,8 @@ func TestAttemptNames(t *testing.T) {
 	}
 }
 
-// TestAttempts verifies that the report of the second of three attempts says so, names what has ended
-// the others, and has links to their reports or directories.
+// TestAttempts verifies that the report of the second of three attempts says so, names what has
+// ended the others, and has links to their reports or directories.
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	for run, of := range map[string]string{"4712.0": "peer-76", "4712.0-a1": "service-77", "4712.0-a2": "running"} {
@@ -72,8 +73,16 @@ func setLaunchID(t *testing.T, path, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(data), `"size":`, fmt.Sprintf(`"launch_id":%q,"size":`, id), 1)
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+	job := make(map[string]any)
+	if err := json.Unmarshal(data, &job); err != nil {
+		t.Fatal(err)
+	}
+	job["launch_id"] = id
+	data, err = json.Marshal(job)
+	if err == nil {
+		err = os.WriteFile(path, append(data, '\n'), 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

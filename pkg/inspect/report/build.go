@@ -228,8 +228,9 @@ func (l viewBuilder) nodeTone(node *timeline.Node, status timeline.NodeStatus) S
 	}
 }
 
-// splitAtGate splits a lane of the driver phase at the gate, before which the program does not run: a
-// node enters that phase when it has nothing else to do, while it waits, or starts instances of roles.
+// splitAtGate splits a lane of the driver phase at the gate, before which the program does not run:
+// a node enters that phase when it has nothing else to do, while it waits, or starts instances of
+// roles.
 func (l viewBuilder) splitAtGate(lane PhaseLane) []PhaseLane {
 	if lane.Phase != phaseDriver || l.gateAfter > 0 && lane.From >= l.gateAfter {
 		return []PhaseLane{lane}

@@ -76,8 +76,8 @@ func TestDisplaysInABrowser(t *testing.T) {
 	}
 }
 
-// showsError checks that the first cause ends with the error, which nothing cuts or hides, and that its
-// box shows the last lines.
+// showsError checks that the first cause ends with the error, which nothing cuts or hides, and that
+// its box shows the last lines.
 func (b *browser) showsError(want string) {
 	b.t.Helper()
 	if want == "" {
@@ -121,7 +121,7 @@ func (b *browser) showsBars() {
 		if (bar.closest('.grid')) return false;
 		const style = getComputedStyle(bar);
 		const isPlain = style.backgroundColor === 'rgba(0, 0, 0, 0)' && style.backgroundImage === 'none';
-		return style.borderTopStyle !== 'solid' && style.borderTopStyle !== 'dashed' || isPlain && !bar.matches('.idle');
+		return !['solid', 'dashed'].includes(style.borderTopStyle) || isPlain && !bar.matches('.idle');
 	}).map((bar) => bar.outerHTML).join('\n')`)
 	if invisible != "" {
 		b.t.Errorf("invisible are %.300s", invisible)
@@ -131,7 +131,8 @@ func (b *browser) showsBars() {
 // prints checks that boxes are printed as a whole, and that the page can be printed.
 func (b *browser) prints() {
 	b.t.Helper()
-	cut := eval[int](b, `[...document.querySelectorAll('pre')].filter((p) => p.scrollHeight > p.clientHeight + 1).length`)
+	cut := eval[int](b, `[...document.querySelectorAll('pre')].filter((p) =>
+		p.scrollHeight > p.clientHeight + 1).length`)
 	if cut > 0 {
 		b.t.Errorf("%d boxes are cut in print", cut)
 	}
@@ -147,8 +148,9 @@ func (b *browser) isAccessible(axe string) {
 	b.t.Helper()
 	eval[any](b, axe+`; null`)
 	for _, finding := range eval[[]string](b, `axe.run(document).then((found) => !found.passes.length ?
-		['axe-core has tested nothing'] : found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').map((v) =>
-			v.id + ': ' + v.nodes.length + ' such as ' + v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))`) {
+		['axe-core has tested nothing'] : found.violations.filter((v) =>
+			['serious', 'critical'].includes(v.impact)).map((v) => v.id + ': ' + v.nodes.length + ' such as ' +
+			v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))`) {
 		b.t.Error(finding)
 	}
 }

@@ -69,7 +69,8 @@ func (l viewBuilder) buildInstances(last time.Duration) (rows []InstanceRow) {
 	return rows
 }
 
-// nodeLabels returns the hosts of all nodes, or names with their indices if several have the same host.
+// nodeLabels returns the hosts of all nodes, or names with their indices if several have the same
+// host.
 func (l viewBuilder) nodeLabels() (labels []string) {
 	count := make(map[string]int)
 	for i := range l.run.Nodes {
@@ -90,7 +91,7 @@ func (l viewBuilder) buildInstance(
 ) InstanceRow {
 	row := InstanceRow{
 		Instance: fmt.Sprintf("%s.%d", role.Name, instance.Index), Role: role.Name, Index: instance.Index,
-		Nodes: instance.Nodes, State: string(instance.Status), Restarts: instance.Generation,
+		Nodes: instance.Nodes, State: string(instance.Status),
 	}
 	for _, span := range spans {
 		from, to := l.sinceStart(span.From), l.sinceStart(span.To)
@@ -104,6 +105,9 @@ func (l viewBuilder) buildInstance(
 		if slices.Contains(laneStates, span.Status) {
 			row.Lanes = append(row.Lanes, StateLane{span.Status, span.Generation, from, max(from, to)})
 		}
+	}
+	if !role.BuiltIn.IsService() { // their generations say for which team they are up
+		row.Restarts = instance.Generation
 	}
 	row.setTone(instance.Status, l.run.HasEnded())
 	return row
@@ -128,9 +132,9 @@ func (r *InstanceRow) setTone(status roles.InstanceStatus, hasEnded bool) {
 	}
 }
 
-// maxInstanceRows is the number of instances of a role up to which each has a row. If there are more,
-// up to this number of those that need attention have one, and the others share a row with those that
-// are alike; maxGroupRows limits the number of such rows.
+// maxInstanceRows is the number of instances of a role up to which each has a row. If there are
+// more, up to this number of those that need attention have one, and the others share a row with
+// those that are alike; maxGroupRows limits the number of such rows.
 const maxInstanceRows, maxGroupRows = 12, 6
 
 // RoleLanes has the rows of a role in the chart.
@@ -237,8 +241,8 @@ func mergeRows(rows []InstanceRow) LaneRow {
 	return merged
 }
 
-// medianLanes returns the lanes of instances that have been in the same states: each begins and ends at
-// the median.
+// medianLanes returns the lanes of instances that have been in the same states: each begins and
+// ends at the median.
 func medianLanes(rows []InstanceRow) []StateLane {
 	lanes := slices.Clone(rows[0].Lanes)
 	median := func(timeOf func(row InstanceRow) time.Duration) time.Duration {

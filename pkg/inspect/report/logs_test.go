@@ -14,9 +14,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestReadLogsShowsTheEnds verifies that the log of the cause is the first one, that the end of a long
-// log is shown, and that an entry that is
-// not a regular file is reported without waiting for it.
+// TestReadLogsShowsTheEnds verifies that the log of the cause is the first one, that the end of a
+// long log is shown, and that an entry that is not a regular file is reported without waiting for
+// it.
 func TestReadLogsShowsTheEnds(t *testing.T) {
 	run := sample(200, true)
 	run.Path = t.TempDir()
@@ -58,8 +58,9 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	}
 }
 
-// TestLogsOfManyInstances verifies that of many instances only those that have exited, or run on a node
-// that caused the failure, have their logs shown, and that logs are those of the nodes of the instances.
+// TestLogsOfManyInstances verifies that of many instances only those that have exited, or run on a
+// node that caused the failure, have their logs shown, and that logs are those of the nodes of the
+// instances.
 func TestLogsOfManyInstances(t *testing.T) {
 	for _, tc := range []struct {
 		nodes int

@@ -26,8 +26,8 @@ func pageOf(t *testing.T, v *View) string {
 	return b.String()
 }
 
-// TestErrorOfTheCause verifies which lines are before and after the error of the first cause, and that
-// the page names it in its title.
+// TestErrorOfTheCause verifies which lines are before and after the error of the first cause, and
+// that the page names it in its title.
 func TestErrorOfTheCause(t *testing.T) {
 	for _, tc := range []struct {
 		name, error          string

@@ -113,8 +113,8 @@ func (l viewBuilder) latestNode(phase string, word record.State) CriticalStep {
 	return latest
 }
 
-// latestInstances returns the instance that was the last to become ready before the gate, and before it
-// those that were the last of the roles after which its own starts.
+// latestInstances returns the instance that was the last to become ready before the gate, and
+// before it those that were the last of the roles after which its own starts.
 func (l viewBuilder) latestInstances(instances []InstanceRow) (steps []CriticalStep) {
 	if !l.hasRoles() {
 		return nil

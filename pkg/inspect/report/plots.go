@@ -26,8 +26,8 @@ type StepPoint struct {
 	Step float64       `json:"step"`
 }
 
-// buildProgress returns the steps, up to the newest one, and the restarts of the ranks or of the primary
-// roles.
+// buildProgress returns the steps, up to the newest one, and the restarts of the ranks or of the
+// primary roles.
 func (l viewBuilder) buildProgress(instances []InstanceRow, last time.Duration) (data progressData) {
 	for _, e := range l.run.Events {
 		if e.Name == eventlog.StepReached && e.Step != nil && !math.IsNaN(*e.Step) && !math.IsInf(*e.Step, 0) {
@@ -103,8 +103,8 @@ func newPlot(scale timeScale, points []StepPoint, maximum float64, isStepped boo
 	return Plot{timeScale: scale, Line: path, Area: fmt.Sprintf("%sV%dH%sZ", path, plotHeight, first)}
 }
 
-// Readiness returns the plot of the number of instances that are ready or, in a run without roles, of
-// nodes. It is nil if there is nothing to show.
+// Readiness returns the plot of the number of instances that are ready or, in a run without roles,
+// of nodes. It is nil if there is nothing to show.
 func (p pageTemplateData) Readiness() *Plot {
 	changes, what, all := p.readinessChanges()
 	if len(changes) == 0 {

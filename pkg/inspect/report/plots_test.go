@@ -42,8 +42,8 @@ func TestReadinessChanges(t *testing.T) {
 	}
 }
 
-// TestProgressPlot verifies the steps of a run whose ranks were started again, and that a run without
-// steps has no plot.
+// TestProgressPlot verifies the steps of a run whose ranks were started again, and that a run
+// without steps has no plot.
 func TestProgressPlot(t *testing.T) {
 	run := sample(4, false)
 	if got := (pageTemplateData{View: NewView(run, nil, time.Time{})}).Progress(); got != nil {

@@ -12,7 +12,8 @@ func TestRolesOnPage(t *testing.T) {
 	run, logs := recorded(t, "roles-running")
 	page := pageOf(t, NewView(run, logs, time.Time{}))
 	for _, want := range []string{
-		`<section id="roles">`, `<section id="instances">`, `class="s-restarting"`, `4/4 ready, 1 restart`, `<b class="exit" style="left:`,
+		`<section id="roles">`, `<section id="instances">`, `class="s-restarting"`,
+		`4/4 ready, 1 restart`, `<b class="exit" style="left:`,
 		`title="judge.1 has exited, after `, "CUDA error, out of memory", "the role goes on without it",
 	} {
 		if !strings.Contains(page, want) {

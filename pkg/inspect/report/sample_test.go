@@ -60,8 +60,9 @@ func sample(size int, fails bool) *timeline.Run {
 	return run
 }
 
-// sampleRoles returns a run of roles on nodes with four servers each and a trainer: some servers have
-// failed once, or twice, or are not ready, and one is lost. If it has failed, the trainer has ended it.
+// sampleRoles returns a run of roles on nodes with four servers each and a trainer: some servers
+// have failed once, or twice, or are not ready, and one is lost. If it has failed, the trainer has
+// ended it.
 func sampleRoles(nodes int, fails bool) *timeline.Run {
 	run := sample(nodes, false)
 	run.Job.Plan = &record.Plan{
@@ -125,7 +126,7 @@ func sampleInstance(run *timeline.Run, role *timeline.Role, planned *roles.Insta
 	if role.Primary {
 		return instance // it starts with the gate
 	}
-	ready := time.Duration(4000+number%37*150) * time.Millisecond
+	ready := time.Duration(9000+number%37*80) * time.Millisecond
 	mark(ready, 0, "ready")
 	switch {
 	case number%200 == 7: // it fails again and again
@@ -161,7 +162,8 @@ func sampleRanks(nodes int) *timeline.Run {
 	return run
 }
 
-// failProgram ends the run by a program on the last node, with a traceback that is longer than a box.
+// failProgram ends the run by a program on the last node, with a traceback that is longer than a
+// box.
 func failProgram(run *timeline.Run, outcome, child, log string) {
 	var lines []string
 	for i := range 30 {

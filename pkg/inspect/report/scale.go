@@ -25,8 +25,8 @@ type scaleSegment struct {
 // driver phase is compressed.
 const minCompressRatio = 3
 
-// newTimeScale returns the scale of a view. If it compresses, it has a segment up to the gate, one for
-// the driver and, if the run has ended, one for its end.
+// newTimeScale returns the scale of a view. If it compresses, it has a segment up to the gate, one
+// for the driver and, if the run has ended, one for its end.
 func newTimeScale(v *View) timeScale {
 	last := max(v.Last, v.End, time.Millisecond)
 	gate, ending := v.Gate, v.endingTime(last)

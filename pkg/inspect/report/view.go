@@ -135,8 +135,8 @@ type PhaseStat struct {
 	Host      string        `json:"slowest_host" max:"80"`
 }
 
-// CriticalStep is a part of the critical path: the phase and the node, or the instance of a role, for
-// which all others waited.
+// CriticalStep is a part of the critical path: the phase and the node, or the instance of a role,
+// for which all others waited.
 type CriticalStep struct {
 	Phase     string        `json:"phase" max:"80"`
 	Instance  string        `json:"instance,omitempty" max:"80"`

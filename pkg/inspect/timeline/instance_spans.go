@@ -25,9 +25,9 @@ type instanceChange struct {
 	apply func(seen *roles.Evidence)
 }
 
-// InstanceSpans returns the spans of each instance from the beginning of the run, by its number. The
-// last one has the state that the instance has in Roles. It is nil if the roles are not placed, and
-// incomplete if the events were not read.
+// InstanceSpans returns the spans of each instance from the beginning of the run, by its number.
+// The last one has the state that the instance has in Roles. It is nil if the roles are not placed,
+// and incomplete if the events were not read.
 func (r *Run) InstanceSpans() map[int][]InstanceSpan {
 	if r.Roles == nil {
 		return nil
@@ -40,10 +40,11 @@ func (r *Run) InstanceSpans() map[int][]InstanceSpan {
 	}
 	for i := range r.Roles.Roles {
 		role := &r.Roles.Roles[i]
-		started, rule := r.startOf(defs, role.Definition)
+		startedAt, rule := r.startOf(defs, role.Definition)
 		for j := range role.Instances {
 			instance := &role.Instances[j]
-			own := slices.Concat(changes[instance.Number], started, r.builtInChanges(role, instance), r.endChanges())
+			own := slices.Concat(changes[instance.Number], r.builtInChanges(role, instance), r.endChanges())
+			own = append(own, instanceChange{r.preparedAt(instance, startedAt), setStarted})
 			spans[instance.Number] = r.replay(instance, own, roles.Evidence{
 				Role: role.RolePlan, Nodes: instance.Nodes, ReadyAtStart: roles.IsReadyAtStart(role.Definition, rule),
 			})
@@ -51,6 +52,8 @@ func (r *Run) InstanceSpans() map[int][]InstanceSpan {
 	}
 	return spans
 }
+
+func setStarted(seen *roles.Evidence) { seen.Started = true }
 
 // replay determines the state of an instance after each change of the evidence.
 func (r *Run) replay(instance *Instance, changes []instanceChange, seen roles.Evidence) []InstanceSpan {
@@ -102,8 +105,8 @@ func isNewestFailed(seen *roles.Evidence, instance *Instance) bool {
 	return state.HasFailed && state.Generation == instance.Generation
 }
 
-// collectChanges returns the changes that the events of all nodes show, by the number of the instance:
-// its marks, and the orders of the head.
+// collectChanges returns the changes that the events of all nodes show, by the number of the
+// instance: its marks, and the orders of the head.
 func (r *Run) collectChanges() map[int][]instanceChange {
 	changes := make(map[int][]instanceChange)
 	add := func(number int, e *Event, apply func(*roles.Evidence)) {
@@ -128,22 +131,40 @@ func (r *Run) collectChanges() map[int][]instanceChange {
 	return changes
 }
 
-// startOf returns the start of a role and its rule, as far as it has been started.
-func (r *Run) startOf(defs []roles.Definition, role *roles.Definition) ([]instanceChange, roles.StartRule) {
+// startOf returns when a role was started, and its rule. The time is zero if it has not been
+// started.
+func (r *Run) startOf(defs []roles.Definition, role *roles.Definition) (at time.Time, rule roles.StartRule) {
 	ordered := func(e Event) bool {
 		return e.Name == eventlog.RecordPublished && e.Record == signal.StartName(role.Name)
 	}
-	var at time.Time
-	rule := roles.StartRuleOf(defs, role, false)
+	rule = roles.StartRuleOf(defs, role, false)
 	switch found := slices.IndexFunc(r.Events, ordered); {
 	case found >= 0:
 		at = r.Events[found].At.Add(-r.Events[found].Took())
+	case rule == roles.StartWithPlan && role.BuiltIn == roles.BuiltInWorker && len(role.After) > 0:
+		at = r.Control.Head.At
 	case rule == roles.StartWithPlan:
 		at = r.Control.Job.At
 	case rule == roles.StartAtGate:
 		at = r.Control.Go.At
 	}
-	return []instanceChange{{at, func(seen *roles.Evidence) { seen.Started = true }}}, rule
+	return at, rule
+}
+
+// preparedAt returns when an instance of a role that was started at a time could start: when its
+// nodes had joined and passed their checks.
+func (r *Run) preparedAt(instance *Instance, startedAt time.Time) time.Time {
+	for _, index := range instance.Nodes {
+		if index >= len(r.Nodes) || startedAt.IsZero() {
+			continue
+		}
+		for _, state := range []record.State{record.StateJoined, record.StateChecked} {
+			if at := r.Nodes[index].reachedAt(state); at.After(startedAt) {
+				startedAt = at
+			}
+		}
+	}
+	return startedAt
 }
 
 // endChanges returns the end of the run.
@@ -155,8 +176,8 @@ func (r *Run) endChanges() []instanceChange {
 	return []instanceChange{{at, func(seen *roles.Evidence) { seen.RunEnded = true }}}
 }
 
-// LogNodes returns the index of the node of each process, by the beginning of the names of its logs:
-// judge-1, or judge-1.3 if the instance has several processes.
+// LogNodes returns the index of the node of each process, by the beginning of the names of its
+// logs: judge-1, or judge-1.3 if the instance has several processes.
 func (p *PlacedRoles) LogNodes() map[string]int {
 	nodes := make(map[string]int)
 	for _, role := range p.Roles {
@@ -173,11 +194,14 @@ func (p *PlacedRoles) LogNodes() map[string]int {
 	return nodes
 }
 
-// builtInChanges returns the changes of an instance of a role for which flags stand, as far as records
-// of the nodes or their phases show them instead of marks.
+// builtInChanges returns the changes of an instance of a role for which flags stand, as far as
+// records of the nodes or their phases show them instead of marks.
 func (r *Run) builtInChanges(role *Role, instance *Instance) (changes []instanceChange) {
 	add := func(node int, state record.InstanceState, at time.Time) {
-		mark := record.InstanceMark{Node: node, Instance: instance.Number, State: state}
+		// The generations of services are not restarts.
+		mark := record.InstanceMark{
+			Node: node, Instance: instance.Number, State: state, Generation: instance.Generation,
+		}
 		changes = append(changes, instanceChange{at, func(seen *roles.Evidence) { seen.Marks.Add(mark) }})
 	}
 	if role.BuiltIn == "" {
