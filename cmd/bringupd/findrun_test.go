@@ -103,6 +103,10 @@ func TestListAndWait(t *testing.T) {
 		!strings.Contains(got.err, "run 4711.0: code 0") {
 		t.Errorf("the wait: %d: %q, %q", got.code, got.out, got.err)
 	}
+	if got := call(t, env, "wait", "4711", "--json"); got.code != 0 ||
+		!strings.Contains(got.out, `"run": "4711.0"`) {
+		t.Errorf("the wait with JSON: %d: %q, %q", got.code, got.out, got.err)
+	}
 	if got := call(t, env, "wait", "4712", "--for=up", "--timeout=1100ms"); got.code != 124 ||
 		!strings.Contains(got.err, "waiting for run 4712 in ") {
 		t.Errorf("the wait for another: %d: %q, %q", got.code, got.out, got.err)

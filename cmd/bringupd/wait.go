@@ -18,12 +18,14 @@ import (
 func (inv *invocation) waitCommand() *cli.Command {
 	var which runSelector
 	var timeout time.Duration
+	asJSON := false
 	goal := string(runs.GoalEnd)
 	own := which.settings(outputHeading,
 		config.NewChoice("for", runs.Goals(), &goal,
 			"up: until the gate is open and the driver starts; end: until the run has ended"),
 		config.NewDuration("timeout", &timeout,
 			"end with 124 after this time; 0: never"),
+		config.NewSwitch("json", &asJSON, "print the status then as JSON, as status does"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "wait", Usage: "wait until a run is up or has ended",
@@ -39,7 +41,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 				ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
 				defer cancel()
 			}
-			err := inv.awaitGoal(ctx, &which, args, runs.Goal(goal))
+			err := inv.awaitGoal(ctx, &which, args, runs.Goal(goal), asJSON)
 			if err != nil && context.Cause(ctx) == errWaitTimeout {
 				inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(timeout))
 				inv.exitCode = codeOf(health.DeadlinePassed)
@@ -60,7 +62,9 @@ func (inv *invocation) warnOfEndedRun(command, run string) {
 var errWaitTimeout = errors.New("timed out (--timeout)")
 
 // awaitGoal waits until the selected run has reached the goal, prints its state and sets the exit code.
-func (inv *invocation) awaitGoal(ctx context.Context, w *runSelector, args []string, goal runs.Goal) error {
+func (inv *invocation) awaitGoal(
+	ctx context.Context, w *runSelector, args []string, goal runs.Goal, asJSON bool,
+) error {
 	path, err := w.awaitRun(ctx, args, inv.printMessage)
 	if err != nil {
 		return err
@@ -80,6 +84,9 @@ func (inv *invocation) awaitGoal(ctx context.Context, w *runSelector, args []str
 	if inv.exitCode = goal.ExitCode(last); last.Silent {
 		inv.exitCode = codeOf(health.PeerLost)
 		inv.printMessage("cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
+	}
+	if asJSON {
+		return writeJSON(inv.streams.Out, last)
 	}
 	return nil
 }

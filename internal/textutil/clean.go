@@ -23,6 +23,11 @@ func TruncateText(text string, limit int) string {
 // SingleLine makes a text fit on one line of a terminal, limited to the given number of characters.
 // The text may come from a device, a file or another node, and contain anything.
 func SingleLine(text string, limit int) string {
+	return IndentedLine(strings.TrimLeftFunc(text, unicode.IsSpace), limit)
+}
+
+// IndentedLine is like [SingleLine], but keeps the indentation.
+func IndentedLine(text string, limit int) string {
 	if enough := limit * utf8.UTFMax; len(text) > enough {
 		text = text[:enough] // the rest is not needed
 	}
@@ -35,7 +40,7 @@ func SingleLine(text string, limit int) string {
 		default:
 			return r
 		}
-	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), limit)
+	}, strings.TrimRightFunc(strings.ToValidUTF8(text, "\ufffd"), unicode.IsSpace)), limit)
 }
 
 // StripControls returns a text that a program has written for a terminal, without what a terminal

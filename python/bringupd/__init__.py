@@ -1,4 +1,4 @@
-"""Access to a run of bringupd: its variables, its key-value store, its status and its result.
+"""Access to a run of bringupd: its variables, its key-value store, its status, its logs and its result.
 
     import bringupd
     from bringupd import kv
@@ -40,6 +40,7 @@ from bringupd._result import (
     WorldRank,
     read_result,
 )
+from bringupd._runs import RunSummary, list_runs, logs, stop, wait
 from bringupd._status import (
     Dashboard,
     End,
@@ -79,6 +80,7 @@ __all__ = [
     "Role",
     "RoleStatus",
     "Run",
+    "RunSummary",
     "SilentNode",
     "Snapshot",
     "Stack",
@@ -91,9 +93,13 @@ __all__ = [
     "ask_why",
     "find_program",
     "kv",
+    "list_runs",
+    "logs",
     "planned_endpoints",
     "read_result",
     "read_status",
     "ready_endpoints",
     "role_key",
+    "stop",
+    "wait",
 ]

@@ -66,7 +66,7 @@ def _convert(hint: Any, value: Any, what: str) -> Any:
     if hint is timedelta and number:
         return timedelta(microseconds=value / 1000)
     if hint is datetime and isinstance(value, str):
-        return _parse_time(value, what)
+        return None if value.startswith("0001-01-01T") else _parse_time(value, what)  # unknown
     if hint is float and number:
         return float(value)
     if hint in (bool, int, str) and type(value) is hint:

@@ -56,9 +56,15 @@ def run_program(arguments: Sequence[str], expected: Collection[int] = (0,), stdi
     except OSError as error:
         raise Error(f"cannot run {command[0]}: {error}") from error
     # A program that crashes may also have an expected code, but it prints no result.
-    if ended.returncode in expected and (ended.stdout or ended.returncode == 0):
-        return ended.stdout
-    raise _ERRORS.get(ended.returncode, Error)(_message(arguments, ended.returncode, ended.stderr))
+    if ended.returncode not in expected or not ended.stdout:
+        check_ended(arguments, ended.returncode, ended.stderr)
+    return ended.stdout
+
+
+def check_ended(arguments: Sequence[str], code: int, stderr: bytes) -> None:
+    """Raises an exception with what the program has printed unless it has ended with 0."""
+    if code != 0:
+        raise _ERRORS.get(code, Error)(_message(arguments, code, stderr))
 
 
 def _message(arguments: Sequence[str], code: int, stderr: bytes) -> str:

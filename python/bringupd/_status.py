@@ -113,10 +113,8 @@ class Status:
     run: str
     path: str
     state: str
-    """bringing-up, up, ending, finished or failed."""
+    """bringing-up, up, ending, finished, failed or unknown."""
     at: Optional[datetime] = None
-    exit_code: int = 0
-    """The exit code of bringupd status, which is not that of the job."""
     phase: str = ""
     next_attempt: int = 0
     """The number of the attempt that follows this run; 0: none."""

@@ -49,6 +49,9 @@ class TestDecode(unittest.TestCase):
         got = decode(Outer, {"code": 1, "at": "2026-11-27T05:58:27-01:30"}, "it")
         self.assertEqual(got.at, datetime(2026, 11, 27, 7, 28, 27, tzinfo=timezone.utc))
 
+    def test_unknown_time(self) -> None:
+        self.assertEqual(decode(Outer, {"code": 1, "at": "0001-01-01T00:00:00Z"}, "it"), Outer(1))
+
     def test_wrong_values(self) -> None:
         for value, wanted in (
             ({}, "cannot read it: "),

@@ -16,6 +16,8 @@ from bringupd._decode import known_keys
 UNTYPED = {"v", "nonce", "rank", "host", "share", "lifelines"}
 # The same for causes.
 UNTYPED_CAUSE = {"v", "nonce", "age_ns", "oom", "report"}
+# The same for the status, with the exit code of the program.
+UNTYPED_STATUS = {"v", "exit_code"}
 
 
 class Job:
@@ -23,6 +25,9 @@ class Job:
 
     def __init__(self, folder: str, code: str) -> None:
         self.log_dir = os.path.join(folder, "logs")
+        self.pipe = os.path.join(folder, "pipe")
+        """A named pipe that the ranks find in TEST_PIPE."""
+        os.mkfifo(self.pipe)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BRINGUPD_")}
         flags = [
             "--nodes=2",
@@ -43,7 +48,7 @@ class Job:
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**environment, "TEST_PIPE": self.pipe},
         )
 
     def wait(self) -> tuple[int, list[str]]:
@@ -94,7 +99,7 @@ class TestRun(unittest.TestCase):
 
         status = bringupd.read_status(job.log_dir, all_nodes=True)
         self.assertEqual((status.run, status.state, status.nodes, len(status.all)), ("53", "finished", 2, 2))
-        self.assert_known(status.raw, bringupd.Status, {bringupd.Status: {"v"}})
+        self.assert_known(status.raw, bringupd.Status, {bringupd.Status: UNTYPED_STATUS})
         result = bringupd.read_result(status.path)
         assert result is not None
         self.assertEqual((result.code, result.nodes, result.cause), (0, 2, None))
@@ -134,8 +139,57 @@ class TestRun(unittest.TestCase):
         )
         status = bringupd.read_status(job.log_dir)
         assert status.end is not None
-        self.assertEqual((status.state, status.exit_code, status.end.code), ("failed", 1, 42))
-        self.assert_known(status.raw, bringupd.Status, {bringupd.Status: {"v"}})
+        self.assertEqual((status.state, status.end.code), ("failed", 42))
+        self.assert_known(status.raw, bringupd.Status, {bringupd.Status: UNTYPED_STATUS})
+
+    def test_life(self) -> None:
+        """Follows a run from its start to its end, which is a failure with an indented traceback."""
+        job = self.start(
+            "import os, time\n"
+            "print('begins', flush=True)\n"
+            "def train():\n"
+            "    raise ValueError('loss is NaN')\n"
+            "if bringupd.Rank.from_environment().rank == 3:\n"
+            "    open(os.environ['TEST_PIPE']).read()\n"
+            "    train()\n"
+            "time.sleep(600)\n"
+        )
+        status = bringupd.wait("53", log_dir=job.log_dir, until="up", timeout=60)
+        self.assertEqual((status.run, status.state, status.end), ("53", "up", None))
+        with self.assertRaises(bringupd.TimeoutExpiredError):
+            bringupd.wait(job.log_dir, timeout=0.1)
+        lines = bringupd.logs("53", "rank-3", log_dir=job.log_dir, follow=True)
+        self.assertEqual(next(lines), "begins")
+        self.assertEqual([each.code for each in bringupd.list_runs(job.log_dir)], [None])
+
+        with open(job.pipe, "w", encoding="utf-8"):  # rank 3 goes on
+            pass
+        traceback = list(lines)
+        self.assertIn("ValueError: loss is NaN", traceback)
+        status = bringupd.wait(job.log_dir, timeout=60)
+        assert status.end is not None
+        self.assertEqual((status.state, status.end.code), ("failed", 1))
+        self.assertEqual(status.end.lines[-len(traceback) :], tuple(traceback[-len(status.end.lines) :]))
+        self.assertTrue(any(line.startswith("  File ") for line in status.end.lines), status.end.lines)
+        (summary,) = bringupd.list_runs(job.log_dir)
+        self.assertEqual((summary.run, summary.state, summary.code), ("53", "failed", 1))
+        assert summary.started_at is not None and summary.ended_at is not None
+        self.assertLess(summary.started_at, summary.ended_at)
+        bringupd.stop(job.log_dir)
+        with self.assertRaises(bringupd.Error):
+            list(bringupd.logs(job.log_dir, "rank-9"))
+
+    def test_stop(self) -> None:
+        job = self.start("import time\nprint('sleeps', flush=True)\ntime.sleep(600)\n")
+        bringupd.wait("53", log_dir=job.log_dir, until="up", timeout=60)
+        lines = bringupd.logs("53", 1, log_dir=job.log_dir, follow=True)
+        next(lines)
+        lines.close()
+        bringupd.stop("53", log_dir=job.log_dir)
+        self.assertEqual(job.wait()[0], 143)
+        status = bringupd.wait("53", log_dir=job.log_dir)
+        assert status.end is not None
+        self.assertEqual(status.end.code, 143)
 
     def test_why(self) -> None:
         job = self.start(

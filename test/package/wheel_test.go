@@ -5,6 +5,7 @@ package packages
 import (
 	"cmp"
 	"debug/elf"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -131,10 +132,22 @@ func TestWheelInPythons(t *testing.T) {
 	}
 }
 
-// TestPythonTypes checks the types of the Python package and of its tests, as for the oldest Python.
+// TestPythonTypes checks the types of the Python package, of its tests and of the samples in its
+// documentation, as for the oldest Python.
 func TestPythonTypes(t *testing.T) {
+	page, err := os.ReadFile(repository + "/docs/python.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := t.TempDir()
+	for i, sample := range regexp.MustCompile(`(?m)^    import bringupd\n(?:(?: {4}.*)?\n)+`).FindAll(page, -1) {
+		sample = regexp.MustCompile(`(?m)^    `).ReplaceAll(sample, nil)
+		if err := os.WriteFile(fmt.Sprintf("%s/sample%d.py", samples, i), sample, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	command(t, repository+"/python", os.Getenv("BRINGUPD_TEST_MYPY"), "--strict", "--python-version=3.9",
-		"--cache-dir="+t.TempDir(), ".")
+		"--cache-dir="+t.TempDir(), ".", samples)
 }
 
 // unpackProgram returns the path of the program in the wheel for the machine.

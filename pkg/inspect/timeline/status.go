@@ -255,7 +255,8 @@ func SummarizeRun(run *Run, seen Observation) Status {
 		s.Code = ExitInProgress
 	}
 	// The texts are untrusted: they may move the cursor, reverse the writing direction, or be very long.
-	textutil.CleanTexts(&s, maxTextLength, textutil.SingleLine)
+	// Only lines of logs are indented.
+	textutil.CleanTexts(&s, maxTextLength, textutil.IndentedLine)
 	return s
 }
 

@@ -379,6 +379,18 @@ func TestStatusIsInert(t *testing.T) {
 	}
 }
 
+// TestStatusKeepsIndentation verifies that the last lines of a log keep their indentation.
+func TestStatusKeepsIndentation(t *testing.T) {
+	run := made(1)
+	run.Result = &record.Result{Code: 1, Cause: &record.Failure{
+		Lines: []string{"Traceback:", "  File \"t.py\", line 3, in f\t\n", "\tat Main.main"},
+	}}
+	want := []string{"Traceback:", "  File \"t.py\", line 3, in f", " at Main.main"}
+	if got := SummarizeRun(run, Observation{Now: begin.Add(age)}).End.Lines; !slices.Equal(got, want) {
+		t.Errorf("the lines are %q, want %q", got, want)
+	}
+}
+
 func TestManyAbnormal(t *testing.T) {
 	run := made(300, record.StateJoined)
 	run.Nodes[299].Failures = []record.Failure{{Message: "it failed"}}
