@@ -11,4 +11,4 @@ to=${1:?"give an address: mail.sh ADDRESS [always]"}
     echo "run directory: $BRINGUPD_RUN_DIR"
     cat # result.json
 } | sed 's/^/  /' | # some versions of mail execute a line that begins with ~
-    mail -s "bringupd: run $BRINGUPD_RUN ended with $BRINGUPD_EXIT_CODE ($BRINGUPD_VERDICT)" "$to"
+    mail -s "bringupd: run $BRINGUPD_RUN ended with $BRINGUPD_EXIT_CODE ($BRINGUPD_VERDICT)${BRINGUPD_ERROR:+: $BRINGUPD_ERROR}" "$to"

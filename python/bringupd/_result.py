@@ -35,6 +35,8 @@ class Cause:
     code: int = 0
     signal: str = ""
     exit: str = ""
+    error: str = ""
+    """The line of its output that says why it has failed."""
     log: str = ""
     lines: tuple[str, ...] = ()
     world_rank: Optional[WorldRank] = None
@@ -81,6 +83,8 @@ class Result:
     cause: Optional[Cause] = None
     at_phase: str = ""
     after_gate: timedelta = named("after_gate_ns", timedelta(0))
+    error: str = ""
+    """That of the cause or of the driver."""
     consequences: tuple[Cause, ...] = ()
     advice: tuple[str, ...] = ()
     bad_nodes: tuple[str, ...] = ()

@@ -31,6 +31,8 @@ class RunSummary:
     """The job's exit code; None while the run continues."""
     word: str = ""
     """The same as a word of the table of exit codes."""
+    error: str = ""
+    """The line of a log that says why it has failed."""
     restarts: int = 0
     """How often the job had been requeued or restarted before."""
     goodput: Optional[float] = None

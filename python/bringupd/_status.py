@@ -99,6 +99,8 @@ class End:
     lost_nodes: str = ""
     phase: str = ""
     cause: str = ""
+    error: str = ""
+    """The line of its log that says why it has failed."""
     log: str = ""
     lines: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()

@@ -173,6 +173,11 @@ class TestRun(unittest.TestCase):
         self.assertTrue(any(line.startswith("  File ") for line in status.end.lines), status.end.lines)
         (summary,) = bringupd.list_runs(job.log_dir)
         self.assertEqual((summary.run, summary.state, summary.code), ("53", "failed", 1))
+        result = bringupd.read_result(status.path)
+        assert result is not None and result.cause is not None
+        errors = {status.end.error, summary.error, result.error, result.cause.error}
+        self.assertEqual(errors, {"ValueError: loss is NaN"})
+        self.assert_known(status.raw, bringupd.Status, {bringupd.Status: UNTYPED_STATUS})
         assert summary.started_at is not None and summary.ended_at is not None
         self.assertLess(summary.started_at, summary.ended_at)
         bringupd.stop(job.log_dir)

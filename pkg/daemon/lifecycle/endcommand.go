@@ -59,5 +59,6 @@ func resultVariables(result *record.Result) map[string]string {
 		"BRINGUPD_EXIT_CODE": strconv.Itoa(result.Code),
 		"BRINGUPD_VERDICT":   result.Outcome,
 		"BRINGUPD_REASON":    textutil.SingleLine(result.Reason, maxReason),
+		"BRINGUPD_ERROR":     textutil.SingleLine(result.ErrorLine, maxReason),
 	}
 }

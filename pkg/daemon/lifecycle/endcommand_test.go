@@ -22,14 +22,15 @@ func run(t *testing.T, ctx context.Context, command string) (dir string, logged 
 	dir = t.TempDir()
 	core, entries := observer.New(zap.DebugLevel)
 	result := &record.Result{Run: "7.0", Code: 75, Outcome: "check",
-		Reason: "GPU 3 of n3\nhas \x1b[31mfailed", BadNodes: []string{"n3"}}
+		Reason: "GPU 3 of n3\nhas \x1b[31mfailed", BadNodes: []string{"n3"},
+		FailureContext: record.FailureContext{ErrorLine: "CUDA error: unknown"}}
 	RunEndCommand(ctx, "cd "+dir+" && "+command, append(os.Environ(), "BRINGUPD_RUN=7.0"), result, zap.New(core))
 	return dir, entries.All()
 }
 
 func TestRun(t *testing.T) {
 	dir, logged := run(t, t.Context(), `cat >result; echo sent
-echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON" >variables`)
+echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON, $BRINGUPD_ERROR" >variables`)
 	var result record.Result
 	data, err := os.ReadFile(filepath.Join(dir, "result"))
 	if err == nil {
@@ -39,7 +40,7 @@ echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON" >var
 		t.Errorf("it got %s: %v", data, err)
 	}
 	variables, err := os.ReadFile(filepath.Join(dir, "variables"))
-	if want := "7.0 75 check GPU 3 of n3 has \ufffd[31mfailed\n"; err != nil || string(variables) != want {
+	if want := "7.0 75 check GPU 3 of n3 has \ufffd[31mfailed, CUDA error: unknown\n"; err != nil || string(variables) != want {
 		t.Errorf("it has the variables %q, want %q: %v", variables, want, err)
 	}
 	if len(logged) != 1 || logged[0].Level != zap.DebugLevel || logged[0].ContextMap()["output"] != "sent" {

@@ -43,21 +43,27 @@ type Summary struct {
 	StartedAt time.Time     `json:"started_at"` // by the head's clock; zero if unknown
 	EndedAt   *time.Time    `json:"ended_at,omitempty"`
 	Duration  time.Duration `json:"duration_ns"` // so far, or in all
-	Code      *int          `json:"code,omitempty"`
-	Word      string        `json:"word,omitempty"` // the code as a word
+	outcome
 	// Restarts is how often the job had been requeued or restarted before this run.
 	Restarts int `json:"restarts,omitempty"`
 	// Goodput is that of the job up to this run; nil if its program reports no steps.
-	Goodput  *float64 `json:"goodput,omitempty"`
-	Driver   string   `json:"driver,omitempty"`
-	Roles    string   `json:"roles,omitempty"`     // their names in a sentence
-	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
+	Goodput *float64 `json:"goodput,omitempty"`
+	Driver  string   `json:"driver,omitempty"`
+	Roles   string   `json:"roles,omitempty"` // their names in a sentence
 	// Requeued reports that the run has asked for a requeue of its job, and NextAttempt is the
 	// number of the attempt that follows within its launch, or 0 if none does.
 	Requeued    bool `json:"requeued,omitempty"`
 	NextAttempt int  `json:"next_attempt,omitempty"`
 	// Problem says why only the result of the run is known; empty if its records can be read.
 	Problem string `json:"problem,omitempty"`
+}
+
+// outcome is how a run has ended, or is about to end.
+type outcome struct {
+	Code     *int   `json:"code,omitempty"`
+	Word     string `json:"word,omitempty"`      // the code as a word
+	Error    string `json:"error,omitempty"`     // the line of the log that says why it has failed
+	BadNodes string `json:"bad_nodes,omitempty"` // nodes to avoid
 }
 
 // ListRuns returns the runs of a log directory. If there is no such directory, the error is a
@@ -126,7 +132,7 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 		s.Goodput = &p.Goodput
 	}
 	if end := status.End; end != nil {
-		s.Code, s.Word, s.BadNodes = &end.Code, end.Word, end.BadOn
+		s.outcome = outcome{&end.Code, end.Word, end.Error, end.BadOn}
 	}
 	return s, nil
 }
@@ -170,9 +176,13 @@ func (l List) Text(now time.Time) string {
 	return b.String()
 }
 
+// maxListedError is the maximum length in characters of an error in the table.
+const maxListedError = 60
+
 func (l List) rows(now time.Time) [][]string {
 	rows := [][]string{{
 		"RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES",
+		"ERROR",
 	}}
 	for _, s := range l.Runs {
 		age, code, restarts, goodput, state := "-", "-", "-", "-", string(s.State)
@@ -199,6 +209,7 @@ func (l List) rows(now time.Time) [][]string {
 		rows = append(rows, []string{
 			s.Run, state, fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, cmp.Or(s.Word, "-"),
 			restarts, goodput, cmp.Or(s.Driver, s.Roles, "-"), cmp.Or(s.BadNodes, "-"),
+			cmp.Or(textutil.TruncateText(s.Error, maxListedError), "-"),
 		})
 	}
 	return rows

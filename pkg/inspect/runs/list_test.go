@@ -49,8 +49,9 @@ func TestListRuns(t *testing.T) {
 	}
 	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{
 		Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
-		RunTimings: record.RunTimings{Duration: time.Minute},
-		Progress:   &record.Progress{Step: 12, Goodput: 0.919, Reports: 12},
+		RunTimings:     record.RunTimings{Duration: time.Minute},
+		FailureContext: record.FailureContext{ErrorLine: "ValueError: loss is NaN"},
+		Progress:       &record.Progress{Step: 12, Goodput: 0.919, Reports: 12},
 		Succession: record.Succession{History: &record.RestartHistory{
 			Count: 3, Times: []time.Time{now.Add(-49 * time.Hour), now.Add(-47 * time.Hour), now.Add(-3 * time.Hour)},
 		}},
@@ -78,9 +79,10 @@ func TestListRuns(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS GOODPUT COMMAND BAD-NODES",
-		"9.0 failed 2 2-00:00:01 00:01:00 75 check 2 91% train.py n[1-2]",
-		"10.0 silent 2 02:00:00 02:00:00 - - - - train.py -", "11.0 up 2 01:00:00 01:00:00 - - - 0% train.py -",
+		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS GOODPUT COMMAND BAD-NODES ERROR",
+		"9.0 failed 2 2-00:00:01 00:01:00 75 check 2 91% train.py n[1-2] ValueError: loss is NaN",
+		"10.0 silent 2 02:00:00 02:00:00 - - - - train.py - -",
+		"11.0 up 2 01:00:00 01:00:00 - - - 0% train.py - -",
 	}
 	if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
 		t.Errorf("the list is\n%s\nwant\n%s", text, strings.Join(want, "\n"))

@@ -177,22 +177,28 @@ var marksBySeverity = []string{
 
 // RunEnd is the outcome of a run that has ended or is about to end.
 type RunEnd struct {
-	Code      int           `json:"code"` // the job's exit code
-	Word      string        `json:"word"`
-	Why       string        `json:"why"`
-	Took      time.Duration `json:"took_ns,omitempty"`
-	NodeIndex *int          `json:"rank,omitempty"` // index of the node that observed the first cause
-	Host      string        `json:"host,omitempty"`
-	// indices of the lost nodes, if the first cause is a loss
-	Lost   []int    `json:"lost,omitempty"`
-	LostOn string   `json:"lost_nodes,omitempty"`
-	Phase  string   `json:"phase,omitempty"`
-	Cause  string   `json:"cause,omitempty"` // the first cause as a sentence
-	Log    string   `json:"log,omitempty"`   // name of the log file to read about the first cause
-	Lines  []string `json:"lines,omitempty"` // its last lines
+	Code int           `json:"code"` // the job's exit code
+	Word string        `json:"word"`
+	Why  string        `json:"why"`
+	Took time.Duration `json:"took_ns,omitempty"`
+	firstCause
 	Advice []string `json:"advice,omitempty"`
 	Others int      `json:"consequences,omitempty"`
 	BadOn  string   `json:"bad_nodes,omitempty"`
+}
+
+// firstCause is the first cause of an outcome, as far as it is known.
+type firstCause struct {
+	NodeIndex *int   `json:"rank,omitempty"` // index of the node that observed it
+	Host      string `json:"host,omitempty"`
+	// indices of the lost nodes, if it is a loss
+	Lost   []int    `json:"lost,omitempty"`
+	LostOn string   `json:"lost_nodes,omitempty"`
+	Phase  string   `json:"phase,omitempty"`
+	Cause  string   `json:"cause,omitempty"` // a sentence
+	Error  string   `json:"error,omitempty"` // the line of its log that says why it has failed
+	Log    string   `json:"log,omitempty"`   // name of the log file to read about it
+	Lines  []string `json:"lines,omitempty"` // its last lines
 }
 
 // Observation has the input of SummarizeRun besides the run: the options and observations of the
@@ -365,12 +371,13 @@ func (v *statusView) runEnd() *RunEnd {
 		Advice: r.Advice, Others: len(r.Consequences),
 		BadOn: launcher.CompactNodeList(r.BadNodes),
 	}
+	end.Error = r.ErrorLine // that of a driver, whose end has no cause
 	cause := r.Cause
 	if cause == nil {
 		return end
 	}
 	end.NodeIndex, end.Host, end.Phase = &cause.NodeIndex, cause.Host, string(cause.Phase)
-	end.Cause, end.Log = cause.Message, cause.Log
+	end.Cause, end.Error, end.Log = cause.Message, cause.ErrorLine, cause.Log
 	if len(cause.LostNodes) > 0 {
 		end.Lost, end.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
