@@ -158,7 +158,8 @@ var chainLinks = []string{
 // outerErrors report that another program, or another thread, has failed.
 var outerErrors = textutil.CompileLazily(`^(?:\w+\.)*(?:ChildFailedError|CalledProcessError` +
 	`|ProcessRaisedException|ProcessExitedException)\b|See root cause above` +
-	`|DataLoader worker \(pid\(s\)|on an .Err. value: Any`)
+	`|DataLoader worker \(pid\(s\)|on an .Err. value: Any` +
+	`|\w+Error: \[Errno \d+\] .*/torch-error[\d.]*-\d+\.json.$`) // ranks.ErrorFileName, in a container
 
 // findPython finds an exception that was not caught: the last one of a chain, and of an exception
 // group the first one in it.

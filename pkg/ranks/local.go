@@ -150,7 +150,7 @@ func (c *LocalRanks) AwaitExit(ctx context.Context, rank Rank, child process.Han
 	ended, exit := time.Now(), child.Exit()
 	c.recordExit(rank, exit)
 	if exit.ShellStatus() == 0 {
-		return c.unfinalizedFailure(rank, child, fit)
+		return c.unfinalizedFailure(ctx, rank, child, fit)
 	}
 	if fit.OnFailed != nil {
 		fit.OnFailed(exit.ShellStatus())
@@ -160,7 +160,7 @@ func (c *LocalRanks) AwaitExit(ctx context.Context, rank Rank, child process.Han
 	if !ctxutil.SleepContext(ctx, service.SignalDelay(exit)) {
 		return context.Cause(ctx)
 	}
-	f := c.rankFailure(rank, child, fit)
+	f := c.rankFailure(ctx, rank, child, fit)
 	f.SeenAt = ended
 	// give another rank of this node time to be recorded as the cause
 	if !ctxutil.SleepContext(ctx, health.CauseGracePeriod(f)) {
@@ -171,7 +171,9 @@ func (c *LocalRanks) AwaitExit(ctx context.Context, rank Rank, child process.Han
 
 // unfinalizedFailure returns a failure if a rank exited with code 0 but did not finalize MPI, so
 // that its peers wait for it. Otherwise it returns nil.
-func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit RankSpec) error {
+func (c *LocalRanks) unfinalizedFailure(
+	ctx context.Context, rank Rank, child process.Handle, fit RankSpec,
+) error {
 	if fit.DescribeUnfinalized == nil {
 		return nil
 	}
@@ -179,15 +181,17 @@ func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit Ran
 	if words == "" {
 		return nil
 	}
-	f := c.rankFailure(rank, child, fit)
+	f := c.rankFailure(ctx, rank, child, fit)
 	f.Message += ", " + words
 	return f
 }
 
-func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
+func (c *LocalRanks) rankFailure(
+	ctx context.Context, rank Rank, child process.Handle, fit RankSpec,
+) *health.Failure {
 	f := health.NewRankExitFailure(record.WorldRank{World: c.World, Number: rank.Rank,
 		GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
-	return c.Children.AddChildInfo(f, child)
+	return c.Children.AddChildInfo(f, child, fit.readErrorFile(ctx))
 }
 
 // AbortHandler returns a function that ends the job on behalf of a rank on host of a world that

@@ -32,6 +32,9 @@ type RankSpec struct {
 	// OnFailed is called when the rank has ended with an exit code other than 0. It must not block. It
 	// may be nil.
 	OnFailed func(status int)
+	// errorFile is the file to which torch writes the exception of the rank; empty if the rank has
+	// none: see [RankSpec.UseErrorFile].
+	errorFile string
 }
 
 // RankProgram is the program of a rank, before it gets what a rank of its world needs.

@@ -484,8 +484,11 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 }
 
 // AddChildInfo adds the child's name, exit, error and last lines to f, and returns f. If the child
-// has died of a signal that was passed on, it also changes the kind.
-func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
+// has died of a signal that was passed on, it also changes the kind. more has further outputs of
+// the child, in which the error is searched for if its own say none.
+func (c *Children) AddChildInfo(
+	f *health.Failure, child process.Handle, more ...[]string,
+) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
 	f.Code, f.ExitText, f.OOM = exit.Code, exit.String(), exit.OOM
@@ -497,16 +500,17 @@ func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health
 		if f.WorldRank != nil {
 			f.WorldRank.Symptom = "" // it is explained
 		}
-	} else if f.ErrorLine = ErrorLine(child); f.ErrorLine != "" {
+	} else if f.ErrorLine = ErrorLine(child, more...); f.ErrorLine != "" {
 		f.Message += ": " + f.ErrorLine
 	}
 	return f
 }
 
-// ErrorLine returns the line of a child's output that says why it has failed, or an empty string.
-func ErrorLine(child process.Handle) string {
+// ErrorLine returns the line of a child's output, or of further outputs, that says why it has
+// failed, or an empty string.
+func ErrorLine(child process.Handle, more ...[]string) string {
 	out, err := child.RecentLines()
-	return health.FindErrorLine(child.Exit().ShellStatus(), err, out)
+	return health.FindErrorLine(child.Exit().ShellStatus(), append([][]string{err, out}, more...)...)
 }
 
 func omitNoise(lines []string, isNoise func(string) bool) []string {

@@ -14,6 +14,11 @@ import (
 func TestErrorInTheHeadline(t *testing.T) {
 	const raise = `printf 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n` +
 		`ValueError: loss is NaN, password=hunter2\n' >&2; echo step 7; `
+	// What torch's decorator record writes; the output of the rank itself is elsewhere.
+	const report = `[ $RANK = 0 ] && exec sleep 300; printf '{"message": {"message": "ValueError: loss", ` +
+		`"extraInfo": {"py_callstack": "Traceback (most recent call last):\\n  File \\"t.py\\", line 3, in f` +
+		`\\n    f()\\nValueError: loss is NaN, password=hunter2\\n", "timestamp": "1790000000"}}}' ` +
+		`>"${TORCHELASTIC_ERROR_FILE:-/dev/null}"; `
 	const line = "ValueError: loss is NaN, password=…"
 	for _, tc := range []struct {
 		name, program string
@@ -25,6 +30,15 @@ func TestErrorInTheHeadline(t *testing.T) {
 		{"handled by the driver", raise + "exit 3", nil, "the driver has ended: exit code 3 (took", "", 3},
 		{"rank", "[ $RANK = 0 ] && exec sleep 300; " + raise + "exit 1",
 			[]string{"--ranks-per-node=2", "--oversubscribe"}, ") failed: exit code 1: " + line, line, 1},
+		{"rank with an error file", report + "exit 1",
+			[]string{"--ranks-per-node=2", "--oversubscribe"}, ") failed: exit code 1: " + line, line, 1},
+		{"rank with an error file and an error", strings.Replace(report, "NaN", "old", 1) + raise + "exit 1",
+			[]string{"--ranks-per-node=2", "--oversubscribe"}, ") failed: exit code 1: " + line, line, 1},
+		{"rank that has handled its error", report + "exit 3",
+			[]string{"--ranks-per-node=2", "--oversubscribe"}, ") failed: exit code 3\n", "", 3},
+		{"rank with an error file of the user", report + "exit 1",
+			[]string{"--ranks-per-node=2", "--oversubscribe", "--env=TORCHELASTIC_ERROR_FILE="},
+			") failed: exit code 1\n", "", 1},
 		{"service", "sleep 300", []string{"--worker-cmd=" + raise + "exit 1"}, ": exit code 1: " + line,
 			line, 77},
 	} {

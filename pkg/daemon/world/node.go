@@ -37,7 +37,7 @@ type NodeConfig struct {
 	Background func(task func(ctx context.Context))
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger
-	// SocketDir returns a directory for sockets on this node that only this user can access.
+	// SocketDir returns a directory for sockets and files on this node that only this user can access.
 	SocketDir func() (string, error)
 	RendezvousLink
 }
@@ -273,6 +273,9 @@ func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, 
 		RestartCount: placement.RestartCount, MaxRestarts: placement.MaxRestarts,
 	}, given.env)
 	fit.Files, fit.DescribeUnfinalized = given.files, given.describeUnfinalized
+	if dir, err := n.cfg.SocketDir(); err == nil { // otherwise nothing but this file is missing
+		fit.UseErrorFile(filepath.Join(dir, ranks.ErrorFileName(n.cfg.Key, rank.Rank)), program)
+	}
 	if n.cfg.World.GoOn { // otherwise the end of this rank ends all ranks
 		fit.OnFailed = n.deathNotifier(proc)
 	}
