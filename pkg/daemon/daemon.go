@@ -80,6 +80,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Start, super.OwnPath, n.Log, life)
 	n.privateDir.NoSockets = cfg.Simulation.NoSockets
+	n.nodeEvents = &lifecycle.NodeEvents{Publisher: n.Publisher, Size: n.id.Size}
 	n.gpuMonitor = newGPUMonitor(n)
 	if !cfg.Simulation.NoSockets {
 		if n.ncclPort, err = ncclras.ReservePort(); err != nil {

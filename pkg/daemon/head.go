@@ -28,11 +28,11 @@ type head struct {
 	membership *membership.Membership
 	failureState
 
-	rendezvous rendezvous.Worlds // the worlds of ranks
-	requests   *exec.Head
-	gpuEvents  *lifecycle.GPUEventLog
-	progress   bringUpProgress
-	running    runningParts
+	rendezvous   rendezvous.Worlds // the worlds of ranks
+	requests     *exec.Head
+	nodeEventLog *lifecycle.NodeEventLog
+	progress     bringUpProgress
+	running      runningParts
 }
 
 // runningParts are what runs on the head for the whole run. Only the sequence uses them.

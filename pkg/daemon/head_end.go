@@ -268,8 +268,8 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 		}
 		return result.Hosts[nodeIndex]
 	}
-	result.Events, result.BadNodes = h.gpuEvents.AllEvents(),
-		h.gpuEvents.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
+	result.Events, result.BadNodes = h.nodeEventLog.AllEvents(),
+		h.nodeEventLog.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
 	result.Advice = h.node.outcomeSummary(end, result).NextSteps()
 	err := h.node.PublishResult(result)
 	if taken = errors.Is(err, signal.ErrAlreadyPublished); !taken {

@@ -144,10 +144,10 @@ func (h *head) openRunDirectory() error {
 	h.startDecisions()
 	h.servePeerLinks()
 	h.node.Background(h.followNodes)
-	h.gpuEvents = &lifecycle.GPUEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,
+	h.nodeEventLog = &lifecycle.NodeEventLog{Dir: dir, Nodes: h.nodeWatch, Size: h.node.id.Size,
 		ReadTimeout: h.node.Timing.SilenceTimeout, EventLog: h.node.Events, Log: h.node.Log}
-	h.node.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
-	h.node.Background(h.gpuEvents.FollowEvents)
+	h.node.nodeEvents.OnEvent = h.nodeEventLog.AddEvent
+	h.node.Background(h.nodeEventLog.FollowEvents)
 	h.node.Background(h.followRequests)
 	h.node.Background(h.node.commands.HandleOrders)
 	h.node.Background(h.node.HeartbeatTask(signal.ControlDir))
@@ -446,7 +446,8 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
 		h.awaitFreshListing()
-		h.gpuEvents.AwaitListing(h.node.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
+		h.nodeEventLog.AwaitListing(h.node.WorkCtx, h.nodeWatch.LastListing().Polls,
+			lifecycle.UnresponsiveTimeout)
 	}
 	return ctx.Err() == nil
 }

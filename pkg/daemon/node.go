@@ -55,6 +55,7 @@ type reporters struct {
 type nodeMonitors struct {
 	checker    *lifecycle.Checker
 	gpuMonitor *lifecycle.GPUMonitor
+	nodeEvents *lifecycle.NodeEvents
 	ncclPort   *ncclras.Reservation // nil if there is none
 	steps      *stepwatch.Monitor
 	exits      lifecycle.RecentExits
@@ -166,7 +167,7 @@ func (n *node) stopRoles(end *lifecycle.Outcome) {
 
 func newGPUMonitor(n *node) *lifecycle.GPUMonitor {
 	return lifecycle.NewGPUMonitor(lifecycle.GPUMonitorConfig{Publisher: n.Publisher,
-		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), Size: n.id.Size,
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeEvents: n.nodeEvents,
 		PrivateDir: n.PrivateDir, Header: n.recordHeader})
 }
 

@@ -12,8 +12,10 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
+	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -340,7 +342,10 @@ func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 	return instances.NewHead(instances.HeadConfig{
 		Dropped: dropped,
 		Hang: instances.HangConfig{Steps: h.node.steps, LogName: h.node.children.LogName("daemon"),
-			Diagnose: world.DiagnoseHang},
+			Diagnose: func(ctx context.Context, hung world.HungWorld) *health.Failure {
+				hung.Silences, hung.ErrorLine = h.nodeEventLog.DescribeSilences()
+				return world.DiagnoseHang(ctx, hung)
+			}},
 		Publisher: h.node.Publisher, NodeChoice: choice, Defs: h.node.defs, Size: h.node.id.Size,
 		Steps: h.node.id.Steps, SilentDelay: h.node.cfg.Times.Peer, Links: h.node.Links,
 		HasStandIns: h.node.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
@@ -477,6 +482,19 @@ func (n *node) DescribeNode(f framework.Framework, member instances.Member) (fra
 // RoleKey implements [instances.Host].
 func (n *node) RoleKey(role string) string {
 	return base64.RawURLEncoding.EncodeToString(n.Dir.DeriveSecret("role " + role))
+}
+
+// ReportSilence implements [instances.Host].
+func (n *node) ReportSilence(child, errorLine string, silent time.Duration) {
+	name := fmt.Sprintf("%s (%s)", child, n.id.Host)
+	if child == service.DriverName {
+		name = "the " + name
+	}
+	rec := lifecycle.SilenceEvent(n.recordHeader(), child, name, errorLine, silent)
+	n.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
+		ObjectFields:  eventlog.ObjectFields{Child: child},
+		FailureFields: eventlog.FailureFields{What: rec.Message}})
+	n.nodeEvents.Report(rec)
 }
 
 // PrivateDir implements [instances.Host].

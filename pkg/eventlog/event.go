@@ -30,7 +30,9 @@ const (
 	GPUWatch         EventType = "gpu-watch"    // the GPUs are being watched, or cannot be
 	GPUEvent         EventType = "gpu"          // an event of a GPU on this node
 	GPUEventReceived EventType = "gpu-received" // the head has received a GPU event of a node
-	LinkChanged      EventType = "peer-link"    // the peer link is up or down
+	// a process has printed an error and nothing since, or has gone on
+	ChildSilent EventType = "silent"
+	LinkChanged EventType = "peer-link" // the peer link is up or down
 	// the shared file system is unresponsive and tolerated, or responsive again
 	ShareChanged    EventType = "share"
 	NodeFailed      EventType = "failed"        // a failure on this node

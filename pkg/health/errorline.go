@@ -21,11 +21,47 @@ func FindErrorLine(code int, outputs ...[]string) string {
 		return ""
 	}
 	for _, lines := range outputs {
-		if text := strings.TrimSpace(findError(cleanLines(lines), code)); text != "" {
-			return textutil.TruncateText(textutil.RedactText(text), maxErrorLine)
+		if text := findError(cleanLines(lines), code); text != "" {
+			return formatError(text)
 		}
 	}
 	return ""
+}
+
+// stillRuns stands for the exit code of a program that has none yet.
+const stillRuns = -1
+
+// FindLastError returns the error with which the output of a program ends that still runs, or an
+// empty string if it ends with none. merged has the last lines of its outputs in the order of their
+// arrival, and outputs those of each: an error counts only if hardly anything else came after it.
+// The result is like that of [FindErrorLine].
+func FindLastError(merged []string, outputs ...[]string) string {
+	merged = tellingLines(merged)
+	merged = merged[max(0, len(merged)-1-maxLateLines):]
+	for _, lines := range outputs {
+		telling := tellingLines(lines)
+		if len(telling) == 0 || !slices.Contains(merged, telling[len(telling)-1]) {
+			continue
+		}
+		if text := findError(cleanLines(lines), stillRuns); text != "" {
+			return formatError(text)
+		}
+	}
+	return ""
+}
+
+// maxLateLines is the maximum number of lines that another output may have after an error: what was
+// printed just before it may arrive later.
+const maxLateLines = 3
+
+// tellingLines returns lines, cleaned, that are no epilogues.
+func tellingLines(lines []string) []string {
+	return slices.DeleteFunc(cleanLines(lines), isEpilogue)
+}
+
+// formatError returns the text of an error as a line for people.
+func formatError(text string) string {
+	return textutil.TruncateText(textutil.RedactText(strings.TrimSpace(text)), maxErrorLine)
 }
 
 // errorFormat is the format in which a language, a library or a shell reports the error that ends
@@ -59,7 +95,7 @@ func findError(lines []string, code int) string {
 		next := at + 1
 		for i := range errorFormats {
 			format := &errorFormats[i]
-			if format.codes != nil && !slices.Contains(format.codes, code) {
+			if format.codes != nil && code != stillRuns && !slices.Contains(format.codes, code) {
 				continue
 			}
 			if text, end := format.find(lines, at); end > at {

@@ -3,6 +3,7 @@ package health_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,50 @@ import (
 // for another reason than the one that their output shows. testdata/errors/README.md describes the
 // files.
 func TestFindErrorLine(t *testing.T) {
+	checkErrors(t, nil, func(code int, lines []string) string {
+		return health.FindErrorLine(code, lines)
+	})
+}
+
+// TestFindLastError finds the same errors if the programs had not ended. handled are programs that
+// print an error last that they have handled, which only their exit codes show.
+func TestFindLastError(t *testing.T) {
+	handled := []string{
+		"neg-exception-ignored.txt", "neg-make-ignored.txt", "neg-rust-catch-unwind.txt",
+	}
+	checkErrors(t, handled, func(_ int, lines []string) string {
+		return health.FindLastError(lines, lines)
+	})
+
+	failed := []string{
+		"Traceback (most recent call last):", `  File "t.py", line 3, in f`, "ValueError: x",
+	}
+	goesOn := []string{"step 8", "step 9", "step 10", "step 11"}
+	for _, tc := range []struct {
+		name             string
+		merged, err, out []string
+		want             string
+	}{
+		{"an error", failed, failed, nil, "ValueError: x"},
+		{"an error after other output", slices.Concat(goesOn, failed), failed, goesOn, "ValueError: x"},
+		{"other output after an error", slices.Concat(failed, goesOn), failed, goesOn, ""},
+		{"a late line after an error", slices.Concat(failed, goesOn[:1]), failed, goesOn[:1],
+			"ValueError: x"},
+		{"an error and what a program prints at its end", append(slices.Clone(failed), ""), failed,
+			[]string{""}, "ValueError: x"},
+		{"no error", goesOn, nil, goesOn, ""},
+		{"nothing", nil, nil, nil, ""},
+	} {
+		if got := health.FindLastError(tc.merged, tc.err, tc.out); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// checkErrors verifies that a function finds the errors in the outputs of testdata/errors, and no
+// others except in some files.
+func checkErrors(t *testing.T, except []string, find func(code int, lines []string) string) {
+	t.Helper()
 	files, err := filepath.Glob("testdata/errors/*.txt")
 	if err != nil || len(files) < 120 {
 		t.Fatalf("there are %d files: %v", len(files), err)
@@ -35,9 +80,9 @@ func TestFindErrorLine(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		want := facts["error"]
-		got := health.FindErrorLine(code, strings.Split(strings.TrimRight(output, "\n"), "\n"))
+		got := find(code, strings.Split(strings.TrimRight(output, "\n"), "\n"))
 		switch {
-		case want == "none" && got != "":
+		case want == "none" && got != "" && !slices.Contains(except, filepath.Base(file)):
 			t.Errorf("%s: the false line %q", filepath.Base(file), got)
 		case want != "none":
 			all++

@@ -129,6 +129,7 @@ type childTraits struct {
 	logName       string // its log file's; empty if it follows from the name
 	isUserProgram bool   // it is a program of the user, besides the driver and ranks
 	socket        string // see [Children.SetSocket]
+	silentError   string // see [Children.SetSilentError]
 	needsNoGrace  bool   // it is killed without a grace period
 }
 
@@ -191,6 +192,12 @@ func (c *Children) SetUserProgram(child string) {
 // SetSocket sets the socket by which a child, a rank of a role, exchanges data with the others.
 func (c *Children) SetSocket(child, path string) {
 	c.setTrait(child, func(t *childTraits) { t.socket = path })
+}
+
+// SetSilentError sets the error with which a child has fallen silent, for the descriptions of what
+// it does; an empty line means that it has not.
+func (c *Children) SetSilentError(child, errorLine string) {
+	c.setTrait(child, func(t *childTraits) { t.silentError = errorLine })
 }
 
 func (c *Children) setTrait(child string, set func(t *childTraits)) {
@@ -513,7 +520,7 @@ func (c *Children) DescribeChildren() []string {
 		}
 		bytes, ago := child.OutputStats()
 		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Socket: own.socket,
-			Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
+			Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds(), Error: own.silentError}}
 		if HasEnded(child) {
 			one.Ended = child.Exit().String()
 		}

@@ -34,6 +34,8 @@ class Output:
     bytes: int = 0
     ago_seconds: float = named("ago_s", 0.0)
     """The time since the last output, if there is any."""
+    error: str = ""
+    """The error after which the child has printed nothing for long."""
 
 
 @dataclass(frozen=True)

@@ -58,3 +58,35 @@ func TestErrorInTheHeadline(t *testing.T) {
 		})
 	}
 }
+
+// TestSilentErrorInTheVerdict verifies that a program that has printed an error and nothing since is
+// reported, and named by the verdict of a timeout, unless it has gone on.
+func TestSilentErrorInTheVerdict(t *testing.T) {
+	const raise = `printf 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n` +
+		`ValueError: loss is NaN\n' >&2; `
+	for _, tc := range []struct {
+		name, goesOn, line string
+		events             int
+	}{
+		{"silent", "", "ValueError: loss is NaN", 1},
+		{"has gone on", "sleep 4; seq 10; ", "", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := startLocal(t, 2, []string{"--ranks-per-node=2", "--oversubscribe", "--hang-timeout=5s"},
+				"[ $RANK = 3 ] && { "+raise+tc.goesOn+"}; exec sleep 300")
+			code := j.AwaitEnd(ceiling)
+			var result record.Result
+			if !j.Read(&result, signal.NameResult) || code != 124 || result.ErrorLine != tc.line ||
+				len(result.Events) != tc.events ||
+				strings.Contains(result.Reason, ": rank 3 (") != (tc.line != "") {
+				t.Errorf("it ended with %d, and the result %+v:\n%s", code, result, &j.Said)
+			}
+			for _, event := range result.Events {
+				if event.NodeIndex != 1 || event.Silence == nil || event.Silence.Child != "rank 3" {
+					t.Errorf("the event %+v", event)
+				}
+			}
+		})
+	}
+}

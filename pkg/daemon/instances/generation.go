@@ -50,6 +50,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		g.fail(f, health.OutcomeOfCause(f.Failure).Code)
 		cancel()
 	})
+	g.watchSilence(ctx, s, &watches)
 	watches.Go(func() { s.watchPorts(ctx, g.started, number) })
 	all := &readiness{published: time.Now()}
 	var waits sync.WaitGroup

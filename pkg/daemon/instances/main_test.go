@@ -368,6 +368,8 @@ func (testHost) TakePlace(*roles.PlanRecord, int, int) {}
 
 func (testHost) RoleKey(role string) string { return "key of " + role }
 
+func (testHost) ReportSilence(string, string, time.Duration) {}
+
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 
 // runProcess is the program of all processes: it ends with 0 at a stop signal, after LAST_LINE if that

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,25 +29,18 @@ type NodeGPUs interface {
 // GPUMonitorConfig has the parameters of GPUMonitor.
 type GPUMonitorConfig struct {
 	*Publisher
-	GPUs       NodeGPUs               // nil if no GPUs are monitored
-	Name       string                 // name of the node, for messages
-	Size       int                    // number of nodes in the job
+	GPUs       NodeGPUs // nil if no GPUs are monitored
+	Name       string   // name of the node, for messages
+	NodeEvents *NodeEvents
 	PrivateDir func() (string, error) // returns the daemon's private directory
 	Header     func() record.Header
 }
 
 // GPUMonitor monitors the GPUs of a node. It provides their topology for the node's programs, and
-// reports their events to the head, which collects those of all nodes in a [GPUEventLog].
+// reports their events to the head.
 type GPUMonitor struct {
 	cfg           GPUMonitorConfig
 	topologyState atomic.Pointer[knownTopology] // nil until the topology is known
-	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
-	// the first event.
-	OnEvent func(record.Event)
-
-	mu             sync.Mutex
-	eventCount     int  // number of events of this node, not counting the unfit one; guarded by mu
-	unfitPublished bool // signal.UnfitEventNumber was published; guarded by mu
 }
 
 // NewGPUMonitor returns the GPU monitor of a node. Its topology is not known yet.

@@ -41,11 +41,12 @@ func newTestGPUMonitor(t *testing.T) (*GPUMonitor, string) {
 	}
 	life := NewLifetime(t.Context())
 	t.Cleanup(life.Close)
-	return NewGPUMonitor(GPUMonitorConfig{
-		Publisher: &Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
-			Meter: place.Meter, Dir: dir, PeerTimeout: time.Minute},
-		Size: 2, PrivateDir: func() (string, error) { return private, nil },
-		Header: func() record.Header { return record.Header{} },
+	publisher := &Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
+		Meter: place.Meter, Dir: dir, PeerTimeout: time.Minute}
+	return NewGPUMonitor(GPUMonitorConfig{Publisher: publisher,
+		NodeEvents: &NodeEvents{Publisher: publisher, Size: 2},
+		PrivateDir: func() (string, error) { return private, nil },
+		Header:     func() record.Header { return record.Header{} },
 	}), private
 }
 
@@ -105,11 +106,11 @@ func TestTopology(t *testing.T) {
 func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	c, _ := newTestGPUMonitor(t)
 	own := 0
-	c.OnEvent = func(record.Event) { own++ }
-	for range maxNodeGPUEvents + 3 {
+	c.cfg.NodeEvents.OnEvent = func(record.Event) { own++ }
+	for range maxNodeEvents + 3 {
 		c.handleEvent(gpu.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 31}))
 	}
-	if own != maxNodeGPUEvents {
+	if own != maxNodeEvents {
 		t.Errorf("%d events are reported", own)
 	}
 	for _, xid := range []int{64, 64, 79} {
@@ -119,7 +120,7 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	unfit := signal.EventName(0, 2, signal.UnfitEventNumber)
 	var rec record.Event
 	err := c.cfg.Dir.ReadRecord(t.Context(), signal.NodesDir, unfit, &rec)
-	if err != nil || own != maxNodeGPUEvents+1 {
+	if err != nil || own != maxNodeEvents+1 {
 		t.Errorf("%d events are reported, and that of the unfit GPU is %+v, %v", own, rec, err)
 	}
 	if cause := context.Cause(c.cfg.RunCtx); cause == nil || !strings.Contains(cause.Error(), "Xid 79") {
@@ -131,7 +132,7 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 // system if the NVIDIA driver reports errors on all GPUs at once.
 func TestGPUEventsOf(t *testing.T) {
 	for size, want := range map[int]int{1: 16, 64: 16, 65: 15, 256: 4, 512: 2, 4096: 2} {
-		if got := nodeGPUEventLimit(size); got != want {
+		if got := nodeEventLimit(size); got != want {
 			t.Errorf("of %d nodes each tells of %d, want %d", size, got, want)
 		}
 	}

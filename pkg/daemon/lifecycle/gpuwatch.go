@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -80,21 +79,6 @@ func (c *GPUMonitor) handleEvent(event gpu.ClassifiedEvent) {
 	c.reportEvent(what, event)
 }
 
-// Limits of the reported events. A node reports at most maxNodeGPUEvents, or fewer if all nodes
-// together would exceed maxJobGPUEvents: a faulty driver causes events on all GPUs at once, and the
-// head reads only maxResultGPUEvents. Further events are only in the node's own event log. The
-// event that makes a GPU unfit is always reported.
-const (
-	maxNodeGPUEvents = 16
-	minNodeGPUEvents = 2
-	maxJobGPUEvents  = 1024
-)
-
-// nodeGPUEventLimit returns the maximum number of events that each of size nodes reports.
-func nodeGPUEventLimit(size int) int {
-	return max(minNodeGPUEvents, min(maxNodeGPUEvents, maxJobGPUEvents/size))
-}
-
 // reportEvent reports to the head an event that does not end the run.
 func (c *GPUMonitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	data, err := json.Marshal(event)
@@ -102,21 +86,6 @@ func (c *GPUMonitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
 		return
 	}
-	number := signal.UnfitEventNumber
-	c.mu.Lock()
-	if event.Next == gpu.NextUnfit && !c.unfitPublished {
-		c.unfitPublished = true
-	} else {
-		c.eventCount++
-		number = c.eventCount
-	}
-	c.mu.Unlock()
-	if number > nodeGPUEventLimit(c.cfg.Size) {
-		return
-	}
 	rec := record.Event{Header: c.cfg.Header(), Message: what, Detail: data}
-	if c.OnEvent != nil {
-		c.OnEvent(rec)
-	}
-	c.cfg.Report(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &rec, false)
+	c.cfg.NodeEvents.report(rec, event.Next == gpu.NextUnfit)
 }

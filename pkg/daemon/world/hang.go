@@ -24,8 +24,11 @@ type HungWorld struct {
 	Timeout  time.Duration    // duration without a sign of any rank
 	HasSteps bool             // ranks of it have reported steps
 	Progress *record.Progress // nil if no steps are known
-	LogName  string           // file to which Log writes
-	Log      *zap.Logger
+	// Silences is a clause about the processes that have printed an error and nothing since, and
+	// ErrorLine is the error of the first of them; both are empty if there are none.
+	Silences, ErrorLine string
+	LogName             string // file to which Log writes
+	Log                 *zap.Logger
 }
 
 const (
@@ -66,8 +69,11 @@ func DiagnoseHang(ctx context.Context, h HungWorld) *health.Failure {
 	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
 		found += "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
 	}
-	return health.NewFailure(health.DeadlinePassed, "%s has %s for %s (%s); %s shows what each rank was doing%s",
-		who, sign, textutil.FlagDuration(h.Timeout), flag, h.LogName, found)
+	f := health.NewFailure(health.DeadlinePassed,
+		"%s has %s for %s (%s)%s; %s shows what each rank was doing%s",
+		who, sign, textutil.FlagDuration(h.Timeout), flag, h.Silences, h.LogName, found)
+	f.ErrorLine = h.ErrorLine
+	return f
 }
 
 // describeSteps describes the newest step of the job, which ranks are behind, and where they are. If

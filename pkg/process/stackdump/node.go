@@ -74,7 +74,8 @@ type Wait struct {
 // Output is the amount and the age of a child's output.
 type Output struct {
 	Bytes int64   `json:"bytes"`
-	AgoS  float64 `json:"ago_s"` // seconds since the last output, if there is any
+	AgoS  float64 `json:"ago_s"`           // seconds since the last output, if there is any
+	Error string  `json:"error,omitempty"` // after which it has printed nothing for long
 }
 
 // ChildReport is the result of inspecting one child of a node.

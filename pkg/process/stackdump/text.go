@@ -147,7 +147,7 @@ func (g ActivityGroup) describeSubjects() string {
 // describeFacts describes what else is known about the members. Numbers are given as ranges.
 func (g ActivityGroup) describeFacts() (facts []string) {
 	var ago, cores, steps []float64
-	var missing, problems []string
+	var missing, errors, problems []string
 	for _, s := range g.members {
 		cores = append(cores, s.Cores)
 		if s.Step != nil {
@@ -155,6 +155,9 @@ func (g ActivityGroup) describeFacts() (facts []string) {
 		}
 		if s.Output.Bytes > 0 {
 			ago = append(ago, s.Output.AgoS)
+		}
+		if s.Output.Error != "" {
+			errors = append(errors, s.Output.Error)
 		}
 		for _, wait := range s.Waits {
 			missing = append(missing, describeWait(wait))
@@ -175,6 +178,9 @@ func (g ActivityGroup) describeFacts() (facts []string) {
 			silent, formatRange(ago, formatSeconds)))
 	default:
 		facts = append(facts, "printed last "+formatRange(ago, formatSeconds)+" ago")
+	}
+	if errors = uniqueWords(errors); len(errors) > 0 {
+		facts = append(facts, "the last output is an error: "+textutil.JoinLimited(errors, 1, "; "))
 	}
 	if len(steps) > 0 {
 		facts = append(facts, "at step "+formatRange(steps, progress.FormatStep))

@@ -146,6 +146,16 @@ type Event struct {
 	Message string          `json:"what"`             // a sentence
 	Detail  json.RawMessage `json:"detail,omitempty"` // pkg/gpu's event
 	Count   int             `json:"times,omitempty"`  // if it occurred more than once
+	Silence *Silence        `json:"silence,omitempty"`
+}
+
+// Silence is the event that a process has printed an error and nothing since or, without an error,
+// that this is over.
+type Silence struct {
+	Child string        `json:"child"`
+	Name  string        `json:"name"` // with that of its node
+	Error string        `json:"error,omitempty"`
+	For   time.Duration `json:"for_ns,omitempty"` // the time since then
 }
 
 // Head reports that the head's service is up, and has its address.

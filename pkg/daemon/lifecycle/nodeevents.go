@@ -17,8 +17,60 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// GPUEventLog collects the events of all nodes on the head.
-type GPUEventLog struct {
+// NodeEvents reports the events of this node that do not end the run to the head, which collects
+// those of all nodes in a [NodeEventLog].
+type NodeEvents struct {
+	*Publisher
+	Size int // number of nodes in the job
+	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
+	// the first event.
+	OnEvent func(record.Event)
+
+	mu             sync.Mutex
+	count          int  // number of events of this node, not counting the unfit one; guarded by mu
+	unfitPublished bool // signal.UnfitEventNumber was published; guarded by mu
+}
+
+// Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
+// together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
+// head reads only maxResultEvents. Further events are only in the node's own event log. The
+// event that makes a GPU unfit is always reported.
+const (
+	maxNodeEvents = 16
+	minNodeEvents = 2
+	maxJobEvents  = 1024
+)
+
+// nodeEventLimit returns the maximum number of events that each of size nodes reports.
+func nodeEventLimit(size int) int {
+	return max(minNodeEvents, min(maxNodeEvents, maxJobEvents/size))
+}
+
+// Report reports an event.
+func (n *NodeEvents) Report(rec record.Event) { n.report(rec, false) }
+
+// report reports an event, which may make a GPU unfit for another job.
+func (n *NodeEvents) report(rec record.Event, makesUnfit bool) {
+	number := signal.UnfitEventNumber
+	n.mu.Lock()
+	if makesUnfit && !n.unfitPublished {
+		n.unfitPublished = true
+	} else {
+		n.count++
+		number = n.count
+	}
+	n.mu.Unlock()
+	if number > nodeEventLimit(n.Size) {
+		return
+	}
+	if n.OnEvent != nil {
+		n.OnEvent(rec)
+	}
+	n.Publisher.Report(signal.EventName(n.NodeIndex, n.Size, number), &rec, false)
+}
+
+// NodeEventLog collects the events of all nodes on the head.
+type NodeEventLog struct {
 	Dir         *signal.Dir
 	Nodes       *signal.Watch // watch of the directory Nodes
 	Size        int           // number of nodes in the job
@@ -29,19 +81,24 @@ type GPUEventLog struct {
 	mu          sync.Mutex
 	readNames   map[string]bool // names of the records that were read; used only by FollowEvents
 	events      []record.Event  // guarded by mu
+	silent      []silentProcess // those that are silent now, the first one first; guarded by mu
+	warnings    int             // number of those that were logged; guarded by mu
 	lastListing int             // number of the last listing with no unread events; guarded by mu
 }
 
 // AddEvent adds an event of the head itself.
-func (c *GPUEventLog) AddEvent(rec record.Event) {
+func (c *NodeEventLog) AddEvent(rec record.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, rec)
+	if rec.Silence != nil {
+		c.addSilence(rec)
+	}
 }
 
 // AllEvents returns the events so far, sorted by node. The events of one node are in the order in
 // which it has reported them.
-func (c *GPUEventLog) AllEvents() []record.Event {
+func (c *NodeEventLog) AllEvents() []record.Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	events := slices.Clone(c.events)
@@ -51,8 +108,8 @@ func (c *GPUEventLog) AllEvents() []record.Event {
 
 // BadNodes returns the hosts that a verdict blames, together with the hosts that have a GPU that is
 // unfit for another job. The latter are included whatever the outcome of the run is. The names of
-// the event records are sufficient for that, so their number is not limited by maxResultGPUEvents.
-func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(node int) string) []string {
+// the event records are sufficient for that, so their number is not limited by maxResultEvents.
+func (c *NodeEventLog) BadNodes(hosts []string, hostOf func(node int) string) []string {
 	var unfit []int
 	for node, numbers := range c.Nodes.LastListing().EventNumbers() {
 		if numbers[0] == signal.UnfitEventNumber {
@@ -75,13 +132,13 @@ func (c *GPUEventLog) BadNodes(hosts []string, hostOf func(node int) string) []s
 	return hosts
 }
 
-// maxResultGPUEvents is the maximum number of events in a result.
-const maxResultGPUEvents = 100
+// maxResultEvents is the maximum number of events in a result.
+const maxResultEvents = 100
 
 // FollowEvents reads the events of the other nodes until ctx ends. It runs in its own goroutine, so
 // that a hundred events on a slow file system do not delay the head's reaction to the failure that
 // they belong to.
-func (c *GPUEventLog) FollowEvents(ctx context.Context) {
+func (c *NodeEventLog) FollowEvents(ctx context.Context) {
 	_, _ = c.Nodes.FollowListings(ctx, func(l signal.Listing) bool {
 		c.readNewEvents(ctx, l)
 		return false
@@ -89,14 +146,14 @@ func (c *GPUEventLog) FollowEvents(ctx context.Context) {
 }
 
 // readNewEvents reads the events that are new in a listing.
-func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
+func (c *NodeEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 	for node, numbers := range l.EventNumbers() {
 		if node == 0 {
-			continue // the head receives its own events by GPUMonitor.OnEvent
+			continue // the head receives its own events by NodeEvents.OnEvent
 		}
 		for _, number := range numbers {
 			name := signal.EventName(node, c.Size, number)
-			if c.readNames[name] || len(c.readNames) >= maxResultGPUEvents {
+			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
 				continue
 			}
 			// Read the record. A stalled read is repeated after the next listing.
@@ -112,10 +169,14 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 			}
 			c.readNames[name] = true
 			if err != nil {
-				c.Log.Warn("cannot read a node's GPU events", zap.Int("of", node), zap.Error(err))
+				c.Log.Warn("cannot read a node's events", zap.Int("of", node), zap.Error(err))
 				continue
 			}
-			c.EventLog.WriteEvent(eventlog.GPUEventReceived,
+			received := eventlog.GPUEventReceived
+			if rec.Silence != nil {
+				received = eventlog.ChildSilent
+			}
+			c.EventLog.WriteEvent(received,
 				eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &node, What: rec.Message}})
 			c.AddEvent(rec)
 		}
@@ -127,7 +188,7 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 }
 
 // AwaitListing waits until all events of the given listing were read, and no longer than within.
-func (c *GPUEventLog) AwaitListing(ctx context.Context, look int, within time.Duration) {
+func (c *NodeEventLog) AwaitListing(ctx context.Context, look int, within time.Duration) {
 	for end := time.Now().Add(within); time.Now().Before(end); {
 		c.mu.Lock()
 		read := c.lastListing >= look

@@ -1,0 +1,74 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// silentProcess is a process that has printed an error and nothing since, as the head knows it.
+type silentProcess struct {
+	node      int
+	child     string
+	name      string // with that of its node
+	errorLine string
+	since     time.Time // of the error, by this node's clock
+}
+
+// SilenceEvent returns the event that a process has printed an error and nothing since, for the given
+// time. Without an error, that is over. name is that of the process, with that of its node.
+func SilenceEvent(header record.Header, child, name, errorLine string, silent time.Duration) record.Event {
+	what := fmt.Sprintf("%s has gone on, or has ended", name)
+	if errorLine != "" {
+		what = fmt.Sprintf("%s printed %s %s ago and nothing since, and has not ended", name, errorLine,
+			formatSilence(silent))
+	}
+	return record.Event{Header: header, Message: what, Silence: &record.Silence{
+		Child: child, Name: name, Error: errorLine, For: silent}}
+}
+
+// maxSilenceWarnings is the maximum number of warnings about silent processes: all processes of a job
+// may fall silent after one has failed.
+const maxSilenceWarnings = 10
+
+// addSilence adds the event of a process, and logs the first ones. mu must be held.
+func (c *NodeEventLog) addSilence(rec record.Event) {
+	event := rec.Silence
+	c.silent = slices.DeleteFunc(c.silent, func(s silentProcess) bool {
+		return s.node == rec.NodeIndex && s.child == event.Child
+	})
+	if event.Error == "" {
+		c.Log.Info(rec.Message)
+		return
+	}
+	if c.warnings++; c.warnings <= maxSilenceWarnings {
+		c.Log.Warn(rec.Message)
+	}
+	c.silent = append(c.silent, silentProcess{node: rec.NodeIndex, child: event.Child, name: event.Name,
+		errorLine: event.Error, since: time.Now().Add(-event.For)})
+}
+
+// DescribeSilences returns a clause, which follows why a timeout has expired, about the processes that
+// have printed an error and nothing since, and the error of the first of them: the likely reason. Both
+// are empty if there are none.
+func (c *NodeEventLog) DescribeSilences() (clause, errorLine string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.silent) == 0 {
+		return "", ""
+	}
+	first := slices.MinFunc(c.silent, func(a, b silentProcess) int { return a.since.Compare(b.since) })
+	clause = fmt.Sprintf(": %s printed %s %s ago and nothing since", first.name, first.errorLine,
+		formatSilence(time.Since(first.since)))
+	if more := len(c.silent) - 1; more > 0 {
+		clause += fmt.Sprintf(", and %d more likewise", more)
+	}
+	return clause, first.errorLine
+}
+
+func formatSilence(silent time.Duration) string {
+	return textutil.FlagDuration(silent.Round(time.Second))
+}
