@@ -336,7 +336,7 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	kind, known := lifecycle.FailureKind(err)
 	if kind == health.JobDeadlinePassed {
 		f := *health.AsFailure(err) // others may be reading it
-		clause, errorLine := h.nodeEventLog.DescribeSilences()
+		clause, errorLine := h.describeSuspects()
 		f.Message, f.ErrorLine = f.Message+clause, errorLine
 		err = &f
 	}

@@ -343,7 +343,7 @@ func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 		Dropped: dropped,
 		Hang: instances.HangConfig{Steps: h.node.steps, LogName: h.node.children.LogName("daemon"),
 			Diagnose: func(ctx context.Context, hung world.HungWorld) *health.Failure {
-				hung.Silences, hung.ErrorLine = h.nodeEventLog.DescribeSilences()
+				hung.Suspects, hung.ErrorLine = h.describeSuspects()
 				return world.DiagnoseHang(ctx, hung)
 			}},
 		Publisher: h.node.Publisher, NodeChoice: choice, Defs: h.node.defs, Size: h.node.id.Size,

@@ -24,9 +24,9 @@ type HungWorld struct {
 	Timeout  time.Duration    // duration without a sign of any rank
 	HasSteps bool             // ranks of it have reported steps
 	Progress *record.Progress // nil if no steps are known
-	// Silences is a clause about the processes that have printed an error and nothing since, and
-	// ErrorLine is the error of the first of them; both are empty if there are none.
-	Silences, ErrorLine string
+	// Suspects is a clause about the likely reason, such as a process that has printed an error and
+	// nothing since, and ErrorLine is its error; both are empty if there is none.
+	Suspects, ErrorLine string
 	LogName             string // file to which Log writes
 	Log                 *zap.Logger
 }
@@ -71,7 +71,7 @@ func DiagnoseHang(ctx context.Context, h HungWorld) *health.Failure {
 	}
 	f := health.NewFailure(health.DeadlinePassed,
 		"%s has %s for %s (%s)%s; %s shows what each rank was doing%s",
-		who, sign, textutil.FlagDuration(h.Timeout), flag, h.Silences, h.LogName, found)
+		who, sign, textutil.FlagDuration(h.Timeout), flag, h.Suspects, h.LogName, found)
 	f.ErrorLine = h.ErrorLine
 	return f
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -25,6 +26,7 @@ type Head struct {
 	fences        map[fenceID]*pendingFence
 	warningCounts map[fenceID]int // warnings logged so far about missing ranks
 	endedRanks    map[int]rankEnd
+	lastEnd       time.Time // when the newest of them was recorded
 	lostNodes     map[int]bool
 	fencedNodes   map[int]bool // nodes that have entered a fence
 	valueStore
@@ -420,6 +422,7 @@ func (h *Head) MarkNodeLost(node int, words string) {
 	h.failOrdersLocked(node)
 	for _, rank := range place.Ranks {
 		if _, over := h.endedRanks[rank]; !over {
+			h.lastEnd = time.Now()
 			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words}
 		}
 	}
@@ -431,7 +434,7 @@ func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 	if _, over := h.endedRanks[rank]; over || place == nil {
 		return
 	}
-	h.endedRanks[rank] = end
+	h.endedRanks[rank], h.lastEnd = end, time.Now()
 	h.failHopelessLocked()
 }
 
