@@ -91,7 +91,7 @@ func TestRequeue(t *testing.T) {
 		{
 			name: "as often as it may be", change: func(c *deps.Config) { failsCheck(c); c.Identity.Restart = 3 },
 			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n",
-			why: "3 times of at most 3", says: "not requeued",
+			why: "3 times of at most 3", says: "does not requeue the job",
 		},
 		{
 			name:   "the user asks for none",
@@ -102,12 +102,12 @@ func TestRequeue(t *testing.T) {
 			name: "what would come again", change: func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
 			}, code: 77, word: "service", kind: health.ServiceDied,
-			why: "cannot be fixed by another try", says: "not requeued",
+			why: "cannot be fixed by another try", says: "does not requeue the job",
 		},
 		{
 			name: "no launcher that could", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.By = nil },
 			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n",
-			why: "only jobs of Slurm", says: "not requeued",
+			why: "only jobs of Slurm", says: "does not requeue the job",
 		},
 		{
 			name: "a launcher that refuses", change: failsCheck,
