@@ -45,21 +45,54 @@ func (d *Dir) NewReader() *Reader {
 	return &Reader{path: d.path, owner: os.Geteuid(), access: d.access}
 }
 
-// LastChangeTime returns when names last changed in the run directory at path, by the server's
-// clock. Heartbeats change names for as long as the daemons live.
+// LastChangeTime returns when a daemon last changed names in the run directory at path, by the
+// server's clock. Heartbeats change names for as long as the daemons live.
 func LastChangeTime(ctx context.Context, path string) (last time.Time, err error) {
 	share := Access{}.withDefaults()
+	stat := func(name string) (time.Time, error) {
+		facts, err := guardedCall(ctx, share, "inspect", name, share.FS.Stat)
+		if err != nil {
+			return time.Time{}, callError("stat", name, err)
+		}
+		return facts.ModTime, nil
+	}
 	for _, sub := range []string{ControlDir, NodesDir} {
 		dir := filepath.Join(path, sub)
-		facts, err := guardedCall(ctx, share, "inspect", dir, share.FS.Stat)
+		at, err := stat(dir)
 		if err != nil {
-			return last, callError("stat", dir, err)
+			return last, err
 		}
-		if facts.ModTime.After(last) {
-			last = facts.ModTime
+		if sub == ControlDir {
+			byUser, err := stopTime(ctx, share, dir, stat)
+			if err != nil {
+				return last, err
+			}
+			if at.Sub(byUser) < maxStopDelay { // its request is the last change
+				continue
+			}
+		}
+		if at.After(last) {
+			last = at
 		}
 	}
 	return last, nil
+}
+
+// maxStopDelay is the maximum time from the write of a request to stop until its name appears.
+const maxStopDelay = 2 * time.Second
+
+// stopTime returns when a request to stop was written from outside; zero if there is none.
+func stopTime(
+	ctx context.Context, share Access, dir string, stat func(string) (time.Time, error),
+) (time.Time, error) {
+	names, err := share.listNames(ctx, dir, func(FileAttributes) error { return nil })
+	switch {
+	case err != nil:
+		return time.Time{}, callError("list", dir, err)
+	case !slices.Contains(names, NameStop):
+		return time.Time{}, nil
+	}
+	return stat(filepath.Join(dir, NameStop))
 }
 
 // DirSnapshot is a directory, as one listing has shown it.

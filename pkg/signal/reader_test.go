@@ -129,6 +129,37 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	}
 }
 
+// TestLastChangeTime verifies that a request to stop from outside is no sign of life of a daemon.
+func TestLastChangeTime(t *testing.T) {
+	path, now := t.TempDir(), time.Now().Truncate(time.Second)
+	control, nodes := filepath.Join(path, ControlDir), filepath.Join(path, NodesDir)
+	for _, dir := range []string{control, nodes} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want time.Time, at map[string]time.Time) {
+		t.Helper()
+		for name, changed := range at {
+			if err := os.Chtimes(name, changed, changed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := LastChangeTime(t.Context(), path); err != nil || !got.Equal(want) {
+			t.Errorf("the last change was at %v, want %v: %v", got, want, err)
+		}
+	}
+	long, recently := now.Add(-time.Hour), now.Add(-time.Minute)
+	is(recently, map[string]time.Time{control: recently, nodes: long})
+	stop := filepath.Join(control, NameStop)
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is(long, map[string]time.Time{stop: now, control: now, nodes: long})
+	is(now, map[string]time.Time{stop: recently, control: now, nodes: long})
+	is(recently, map[string]time.Time{stop: now, control: now, nodes: recently})
+}
+
 // TestReaderGivesUp verifies that a file system that does not answer blocks a reader no longer than
 // its context allows.
 func TestReaderGivesUp(t *testing.T) {

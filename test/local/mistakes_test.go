@@ -114,8 +114,8 @@ var mistakenFiles = map[string]string{
 	"large.yaml":  "roles:\n  - {name: a, nodes: 3, command: sleep 1}\n  - {name: b, nodes: rest, command: x}\n",
 }
 
-// TestMistakesOfFirstUse verifies that each mistake has its exit code, and one line that names what to
-// type.
+// TestMistakesOfFirstUse verifies that each mistake has its exit code, and one line that names what
+// to type.
 func TestMistakesOfFirstUse(t *testing.T) {
 	path := filepath.Dir(jobtest.Bringupd) + string(filepath.ListSeparator) + os.Getenv("PATH")
 	for _, tc := range mistakes {

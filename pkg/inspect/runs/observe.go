@@ -56,6 +56,7 @@ type Observer struct {
 	Path    string // the run directory's
 	Verbose bool   // include all nodes
 
+	lastSign     time.Time     // the newest sign of life; a request to stop may hide it
 	lastSeen     string        // the variable part of a live run at the last poll
 	changedAt    time.Time     // when that changed last, by this machine's clock
 	pollDuration time.Duration // the last poll's
@@ -77,6 +78,10 @@ func (o *Observer) ReadStatus(ctx context.Context) (status timeline.Status, err 
 	if seen.LastSign, err = signal.LastChangeTime(ctx, o.Path); err != nil {
 		run.Problems = append(run.Problems, err.Error())
 	}
+	if seen.LastSign.Before(o.lastSign) {
+		seen.LastSign = o.lastSign
+	}
+	o.lastSign = seen.LastSign
 	o.pollDuration = time.Since(began)
 	seen.Unchanged = o.unchangedFor(run, seen)
 	return timeline.SummarizeRun(run, seen), nil
