@@ -45,7 +45,8 @@ func (s Script) FileName() string { return path.Base(s.path) }
 func (s Script) Text() []byte {
 	text, _ := files.ReadFile(s.path) // it is embedded
 	if s.perNode != "" {
-		text = bytes.ReplaceAll(text, []byte("{RANKS_PER_NODE:-gpu}"), []byte("{RANKS_PER_NODE:-"+s.perNode+"}"))
+		const before = "{RANKS_PER_NODE:-"
+		text = bytes.ReplaceAll(text, []byte(before+"gpu}"), []byte(before+s.perNode+"}"))
 	}
 	return text
 }

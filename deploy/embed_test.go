@@ -84,3 +84,22 @@ func TestSlurmScripts(t *testing.T) {
 		}
 	}
 }
+
+// TestSandboxScripts verifies that a script without the command of its sandboxes fails before it
+// starts a step.
+func TestSandboxScripts(t *testing.T) {
+	for _, s := range Scripts() {
+		if !strings.Contains(s.path, "-sandbox.") {
+			continue
+		}
+		shell := exec.Command("bash", "-c", string(s.Text()), s.FileName(), "./driver.sh")
+		shell.Dir = t.TempDir()
+		shell.Env = append(shell.Environ(), "PATH=/usr/bin:/bin", "SANDBOX_CMD=", "SLURM_JOB_ID=7",
+			"SLURM_SUBMIT_DIR="+shell.Dir)
+		said, err := shell.CombinedOutput()
+		if err == nil || !strings.Contains(string(said), "SANDBOX_CMD: the command of the sandbox") ||
+			strings.Count(string(said), "\n") != 1 {
+			t.Errorf("%s: %v: %s", s.path, err, said)
+		}
+	}
+}

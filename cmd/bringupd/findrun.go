@@ -124,7 +124,8 @@ func (w *runSelector) openNode(ctx context.Context, args []string) (node string,
 			break
 		}
 		newest, noRun := w.openSelected(ctx, nil, false)
-		if _, notNumber := strconv.Atoi(args[0]); noRun == nil && notNumber == nil { // of a job, or of a node
+		// A number is that of a job or of a node.
+		if _, notNumber := strconv.Atoi(args[0]); noRun == nil && notNumber == nil {
 			_, noNode := launcher.FindNode(args[0], newest.jobRecord.Size, func(int) string { return "" })
 			return "", run, usageErrorf("%v; and run %s: %v", err, newest.Name(), noNode)
 		}

@@ -167,8 +167,10 @@ func TestRefusesFile(t *testing.T) {
 		{"ray-head-args: {a: b}\n", "job.yaml:1: ray-head-args takes a list of values"},
 		{"role: auto\nroles:\n  - name: a\n   nodes: 1\n", "job.yaml:4: did not find expected '-' indicator"},
 		{"role: auto\nroles: [a,\n  b\n", "job.yaml:2: did not find expected ',' or ']'"},
-		{"roles:\n  - {name: a, nodes: 1, component: 1, command: x}\n", "role a: there is no key \"component\"; did you mean group?"},
-		{"roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n", "cannot use ready of role a (line 2): cannot read probe"},
+		{"roles:\n  - {name: a, nodes: 1, component: 1, command: x}\n",
+			"role a: there is no key \"component\"; did you mean group?"},
+		{"roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n",
+			"cannot use ready of role a (line 2): cannot read probe"},
 		{"driver: python train.py\n", "job.yaml:1: give the driver as a list"},
 		{"driver: [python, null]\n", "give the driver as a list"},
 		{"- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},
@@ -300,7 +302,9 @@ func TestAlone(t *testing.T) {
 // gone.
 func TestReaderHasGone(t *testing.T) {
 	dir, _ := recordedRun(t, "good")
-	for _, args := range [][]string{{"status", dir}, {"list", filepath.Dir(dir)}, {"help"}, {"report", dir, "--format=json", "-o", "-"}} {
+	for _, args := range [][]string{
+		{"status", dir}, {"list", filepath.Dir(dir)}, {"help"}, {"report", dir, "--format=json", "-o", "-"},
+	} {
 		reading, writing, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -55,8 +55,10 @@ func (inv *invocation) newConfig(
 		return cfg, role, err
 	}
 	// Slurm names its jobs and steps itself, also for the requeue.
-	if id := cfg.Identity; id.Launcher == launcher.LauncherSlurm && all.FindSetting("job-id").Source == config.SourceFlag {
-		return cfg, role, usageErrorf("cannot use --job-id under Slurm, which names the run (%s): omit it", id.RunName())
+	isNamed := all.FindSetting("job-id").Source == config.SourceFlag
+	if id := cfg.Identity; isNamed && id.Launcher == launcher.LauncherSlurm {
+		return cfg, role, usageErrorf("cannot use --job-id under Slurm, which names the run (%s): omit it",
+			id.RunName())
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v", err)

@@ -75,7 +75,7 @@ var foreignCommands = []struct{ names, hint string }{
 	{"init new template sbatch submit", "for a job script: bringupd script, and then sbatch"},
 	{"validate lint", "to check a command line: bringupd --dry-run with its flags"},
 	{"ray dask", "for a cluster: bringupd --framework=%[1]s -- driver [args]"},
-	{"srun", "bringupd is started by it: srun --ntasks-per-node=1 bringupd [flags] -- driver [args]"},
+	{"srun", "srun starts bringupd: srun --ntasks-per-node=1 bringupd [flags] -- driver [args]"},
 }
 
 // foreignCommandHint returns what to type instead of arguments without "--", of which the first one
@@ -155,7 +155,8 @@ func (inv *invocation) warnOfVariables(all config.List) {
 		return
 	}
 	text, _ := textFiles.ReadFile("topics/env") // it is embedded
-	known := strings.FieldsFunc(string(text), func(r rune) bool { return !strings.ContainsRune(variableRunes, r) })
+	isOther := func(r rune) bool { return !strings.ContainsRune(variableRunes, r) }
+	known := strings.FieldsFunc(string(text), isOther)
 	for _, command := range inv.newApp().Commands {
 		for _, s := range visibleSettings(command) {
 			if s.HasEnvVariable() && all.FindSetting(s.Name) == nil {

@@ -55,8 +55,8 @@ func (inv *invocation) waitCommand() *cli.Command {
 // warnOfEndedRun reports that the newest run, which a subcommand has selected, may not be the one
 // that the user means.
 func (inv *invocation) warnOfEndedRun(command, run string) {
-	inv.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: "+
-		"bringupd %s JOB", run, command)
+	inv.printMessage("run %s has already ended; to wait for a job that has not started yet, give its "+
+		"number: bringupd %s JOB", run, command)
 }
 
 var errWaitTimeout = errors.New("timed out (--timeout)")
@@ -78,8 +78,10 @@ func (inv *invocation) awaitGoal(
 		return runArgError(err)
 	}
 	inv.printMessage("run %s: %s", last.Run, last.Summary())
-	if next, err := runs.RequeuedRun(ctx, filepath.Join(filepath.Dir(path), last.Run)); err == nil && next != "" {
-		inv.printMessage("run %s asked for a requeue of its job; wait for that with: bringupd wait %s", last.Run, next)
+	next, err := runs.RequeuedRun(ctx, filepath.Join(filepath.Dir(path), last.Run))
+	if err == nil && next != "" {
+		inv.printMessage("run %s asked for a requeue of its job; wait for that with: bringupd wait %s",
+			last.Run, next)
 	}
 	if inv.exitCode = goal.ExitCode(last); last.Silent {
 		inv.exitCode = codeOf(health.PeerLost)

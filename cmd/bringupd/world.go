@@ -50,7 +50,8 @@ func (inv *invocation) replaceUsageError(c *cli.Context, err error, _ bool) erro
 	name = strings.TrimLeft(name, "-")
 	isJob := slices.ContainsFunc(c.Command.Flags, func(flag cli.Flag) bool { return flag.Names()[0] == "ranks" })
 	if hint := foreignFlagHint(name); unknown && isJob && hint != "" {
-		return usageErrorf("cannot use %s: this flag is %s", config.TypedFlag(inv.ownArgs, name), hint)
+		typed := config.TypedFlag(inv.ownArgs, name)
+		return usageErrorf("cannot use %s: this flag is %s", typed, hint)
 	}
 	return config.ReplaceUsageError(c.Command, err, inv.ownArgs)
 }

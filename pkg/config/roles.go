@@ -165,12 +165,15 @@ func (c *Config) validateRoles() error {
 // cannot work on any node.
 func (s RoleSet) validateSupport() error {
 	for _, d := range s.Definitions {
-		for _, probe := range []struct{ key, text string }{{"ready", d.Ready.Probe}, {"alive", d.Alive.Probe}} {
+		for _, probe := range []struct{ key, text string }{
+			{"ready", d.Ready.Probe}, {"alive", d.Alive.Probe},
+		} {
 			if probe.text == "" {
 				continue
 			}
 			if _, err := health.ParseProbe(roles.StandInProbe(probe.text)); err != nil {
-				return UsageErrorf("cannot use %s of role %s (line %d): %v", probe.key, d.Name, d.Line, err)
+				return UsageErrorf("cannot use %s of role %s (line %d): %v",
+					probe.key, d.Name, d.Line, err)
 			}
 		}
 		if key := d.Unsupported(); key != "" {

@@ -28,14 +28,16 @@ func (all List) FindIneffective(environ, known []string) (found []string) {
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		word, isOurs := strings.CutPrefix(name, variablePrefix)
-		if !isOurs || value == "" || slices.Contains(known, name) || slices.Contains(variables, word) {
+		isKnown := slices.Contains(known, name) || slices.Contains(variables, word)
+		if !isOurs || value == "" || isKnown {
 			continue
 		}
 		isOf := func(s *Setting) bool { return s.EnvVariable() == name && !s.Hidden }
+		near := textutil.NearestWord(word, variables, min(maxTypos, len(word)/3))
 		if at := slices.IndexFunc(all, isOf); at >= 0 {
-			found = append(found, fmt.Sprintf("%s has no effect: give --%s on the command line", name, all[at].Name))
-		} else if near := textutil.NearestWord(word, variables, min(maxTypos, len(word)/3)); near != "" {
-			found = append(found, fmt.Sprintf("%s has no effect; did you mean %s%s?", name, variablePrefix, near))
+			found = append(found, name+" has no effect: give --"+all[at].Name+" on the command line")
+		} else if near != "" {
+			found = append(found, name+" has no effect; did you mean "+variablePrefix+near+"?")
 		}
 	}
 	slices.Sort(found)

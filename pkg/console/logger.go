@@ -45,7 +45,9 @@ func ReportStartWarning(to io.Writer, asJSON bool, message string) {
 	reportStart(to, asJSON, zapcore.WarnLevel, message)
 }
 
-func reportStart(to io.Writer, asJSON bool, level zapcore.Level, message string, fields ...zap.Field) {
+func reportStart(
+	to io.Writer, asJSON bool, level zapcore.Level, message string, fields ...zap.Field,
+) {
 	v := newConsole(Config{Output: to, JSON: asJSON})
 	defer v.Close()
 	if !asJSON {

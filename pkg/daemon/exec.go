@@ -195,13 +195,14 @@ func (h *head) watchOwnCluster(ctx context.Context, nodes int) {
 		}
 		for name, f := range h.node.cfg.Roles.Frameworks {
 			own := framework.TraitsOf(f).OwnProcess
-			at := slices.IndexFunc(tree, func(p process.TreeProcess) bool { return own != "" && p.Name == own })
+			isOwn := func(p process.TreeProcess) bool { return own != "" && p.Name == own }
+			at := slices.IndexFunc(tree, isOwn)
 			if at < 0 {
 				continue
 			}
-			h.node.Log.Warn(fmt.Sprintf("the driver has started a %s cluster of its own (%s, process %d), which has "+
-				"only this one of %d nodes: give --framework=%s, and let the driver connect to that cluster",
-				name, own, tree[at].PID, nodes, name))
+			h.node.Log.Warn(fmt.Sprintf("the driver has started a %s cluster of its own (%s, process %d), "+
+				"which has only this one of %d nodes: give --framework=%s, and let the driver connect to "+
+				"that cluster", name, own, tree[at].PID, nodes, name))
 			return
 		}
 	}

@@ -73,7 +73,8 @@ func FindProgram(argv0, dir string, env []string) (Program, error) {
 	if denied != nil {
 		return Program{}, denied
 	}
-	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, textutil.TruncateText(path, maxPathLength))
+	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound,
+		textutil.TruncateText(path, maxPathLength))
 }
 
 // ResolveProgram returns the file that would be executed for a child with this program and

@@ -95,7 +95,7 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 		return report, context.Cause(ctx)
 	}
 	share := c.shareFindings(ctx)
-	if cause := context.Cause(ctx); cause != nil { // its end has cut off what the findings are about
+	if cause := context.Cause(ctx); cause != nil { // its end has cut off the queries
 		return report, cause
 	}
 	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host

@@ -178,8 +178,7 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case p.maxRestarts == 0:
 		return false, ""
 	case p.endRequested, cause.Kind == health.Signalled:
-		return false, what + ": the job was told to end from outside; Slurm itself may requeue it, after a " +
-			"preemption or a node failure"
+		return false, what + ": the job was told to end from outside"
 	case !p.isTrigger(cause.Kind):
 		return false, what + p.noTriggerReason(cause.Kind)
 	case isMistake(outcome.Code) || slices.Contains(p.rules.NoCodes, outcome.Code):
@@ -267,7 +266,8 @@ func decideRequeue(
 	what := fmt.Sprintf("%s (%d)", outcome.Name, outcome.Code)
 	switch {
 	case p.endRequested:
-		decision.Reason = what + ": the job was told to end from outside"
+		decision.Reason = what + ": the job was told to end from outside; Slurm itself may requeue " +
+			"it, after a preemption or a node failure"
 	case !mayRetry(outcome):
 		decision.Reason = what + " cannot be fixed by another try"
 	case p.obstacle != "":

@@ -41,7 +41,8 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 		if want.isGivenByUser() {
 			hint = "leave out " + CountFlag + " if the job needs no GPU; " + hint
 		}
-		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node", expected, hint)
+		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node",
+			expected, hint)
 	} else {
 		models := distinctValues(f.OtherGPUs, func(o gpu.OtherGPU) string { return o.Model })
 		s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %d others (%s) are counted, but their health is not checked",

@@ -80,7 +80,8 @@ func (a *Summary) compareSettings() []string {
 	if a.Cause.Kind != health.Usage || a.Cause.Phase != record.PhaseJoin {
 		return nil
 	}
-	return []string{"compare the settings of the nodes: bringupd --dry-run with the same flags prints them"}
+	return []string{"compare the settings of the nodes: bringupd --dry-run with the same flags prints " +
+		"them"}
 }
 
 // maxHints is the maximum number of failed checks for which there is advice.
@@ -161,7 +162,8 @@ func (a *Summary) adviseDriver() []string {
 	case a.HasRanks:
 		return []string{"see their output: bringupd logs ranks " + run}
 	case a.Driver == "" && a.Cause != nil: // a primary role
-		return append(knownStep(adviseProgram(a.Cause.Lines, false)), "see its output: bringupd logs "+run)
+		steps := knownStep(adviseProgram(a.Cause.Lines, false))
+		return append(steps, "see its output: bringupd logs "+run)
 	case a.Driver == "": // ranks of a role have failed
 		return []string{"see their output: bringupd logs " + run}
 	}
@@ -231,7 +233,7 @@ func (a *Summary) fullLogStep() []string {
 func (a *Summary) adviseChild(kind health.Kind) []string {
 	c, steps := a.Cause, append(knownStep(adviseProgram(a.Cause.Lines, true)), a.fullLogStep()...)
 	if strings.Contains(c.Message, " has ended: the driver has run ") {
-		return []string{"leave it out of the driver: bringupd ends the services when the driver has ended"}
+		return []string{"leave it out of the driver: bringupd ends the services after the driver"}
 	}
 	if a.Framework.LogsProgram != "" && kind == health.ServiceDied && c.Child != "" {
 		kept := a.logPath(strings.TrimSuffix(c.Log, ".log") + ".d")

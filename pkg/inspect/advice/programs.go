@@ -12,15 +12,16 @@ type programError struct {
 	step     string
 }
 
-const runAsRanks = "run the program as ranks, which get RANK and the other variables: --ranks-per-node=gpu, " +
-	"or a number (ranks-per-node: gpu in a role)"
+const runAsRanks = "run the program as ranks, which get RANK and the other variables: " +
+	"--ranks-per-node=gpu, or a number (ranks-per-node: gpu in a role)"
 
 // programErrors are errors that the flags of the job cause. The first that matches counts.
 var programErrors = []programError{
 	{messages: []string{
 		"environment variable RANK expected", "environment variable WORLD_SIZE expected", // torch
 		"environment variable MASTER_ADDR expected", "environment variable MASTER_PORT expected",
-		"KeyError: 'RANK'", "KeyError: 'WORLD_SIZE'", "KeyError: 'LOCAL_RANK'", "KeyError: 'MASTER_ADDR'",
+		"KeyError: 'RANK'", "KeyError: 'WORLD_SIZE'", "KeyError: 'LOCAL_RANK'",
+		"KeyError: 'MASTER_ADDR'",
 		"coordinator_address should be defined", "Number of processes must be defined", // JAX
 	}, step: runAsRanks},
 	// Open MPI 4 takes the variables of a Slurm step for those of a rank.
@@ -31,14 +32,17 @@ var programErrors = []programError{
 		"(ranks-per-node: core in a role)"},
 	{messages: []string{"There are not enough slots available in the system"},
 		step: "give the driver's mpirun more slots: --slots-per-node=N, or a smaller -n to mpirun"},
-	{messages: []string{"KeyError: 'DASK_SCHEDULER_ADDRESS'"}, step: "start a Dask cluster: --framework=dask"},
+	{messages: []string{"KeyError: 'DASK_SCHEDULER_ADDRESS'"},
+		step: "start a Dask cluster: --framework=dask"},
 	// of Dask's and other pools of processes that are started when the module is loaded
 	{messages: []string{"before the current process has finished its bootstrapping phase"},
 		step: `put the start of the program under: if __name__ == "__main__":`},
 	{messages: []string{"Could not find any running Ray instance", "KeyError: 'RAY_ADDRESS'"},
 		step: "start a Ray cluster: --framework=ray"},
-	{messages: []string{"CUDA error: invalid device ordinal", "HIP error: invalid device ordinal"}, ofRanks: true,
-		step: "show all GPUs of the node to each rank: --bind=cpu,memory,network; or use device 0, a rank's own"},
+	{messages: []string{"CUDA error: invalid device ordinal", "HIP error: invalid device ordinal"},
+		ofRanks: true,
+		step: "show all GPUs of the node to each rank: --bind=cpu,memory,network; or use device 0, a " +
+			"rank's own"},
 }
 
 // knownStep returns the step, or nothing if it is empty.
@@ -53,7 +57,8 @@ func knownStep(step string) []string {
 func adviseProgram(lines []string, ofRanks bool) string {
 	for _, known := range programErrors {
 		isPrinted := func(line string) bool {
-			return slices.ContainsFunc(known.messages, func(m string) bool { return strings.Contains(line, m) })
+			return slices.ContainsFunc(known.messages,
+				func(message string) bool { return strings.Contains(line, message) })
 		}
 		if known.ofRanks == ofRanks && slices.ContainsFunc(lines, isPrinted) {
 			return known.step

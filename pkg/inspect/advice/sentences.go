@@ -168,8 +168,8 @@ func (a *Summary) locationText() string {
 // of its ranks, which are about no node.
 func (a *Summary) isOfJob() bool {
 	kind := a.Cause.Kind
-	return kind == health.JobDeadlinePassed || kind == health.Terminated || kind == health.Interrupted ||
-		kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
+	return kind == health.JobDeadlinePassed || kind == health.Terminated ||
+		kind == health.Interrupted || kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
 }
 
 func worldRankText(rank record.WorldRank) string {

@@ -159,7 +159,11 @@ var driverEndings = []ending{
 			"environment variable RANK expected, but not set"}
 	}),
 	failed("role-without-ranks", cause(0, health.DriverFailed, "", "the trainer.0 of node 0 (n0) failed: exit code 1",
-		died("trainer.0", "trainer-0.log", "exit code 1", "", 1, "KeyError: 'RANK'"))).with(func(a *Summary) { a.Driver = "" }),
+		died("trainer.0", "trainer-0.log", "exit code 1", "", 1, "KeyError: 'RANK'"))).
+		with(func(a *Summary) { a.Driver = "" }),
+	failed("service-stopped-by-driver", cause(0, health.ServiceDied, "driver",
+		`the ray head of node 0 (n0) has ended: the driver has run "ray stop"`,
+		died("head", "ray-head.log", "exit code 0", "", 0, "bye"))),
 	driverEnded("driver-killed", 137, "killed by SIGKILL").with(func(a *Summary) {
 		a.LeftProcesses = []string{"worker: cannot end pid 4242"}
 	}),

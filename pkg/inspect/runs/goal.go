@@ -47,8 +47,11 @@ func (g Goal) ExitCode(status timeline.Status) int {
 // asked for a requeue of its job, or an empty string if it has not.
 func RequeuedRun(ctx context.Context, path string) (string, error) {
 	run, err := timeline.Read(ctx, path, timeline.DepthQuick)
-	if err != nil || run.Result == nil || run.Result.Requeue == nil || !run.Result.Requeue.Wanted || run.Job == nil {
+	if err != nil || run.Result == nil || run.Job == nil {
 		return "", err
+	}
+	if decision := run.Result.Requeue; decision == nil || !decision.Wanted {
+		return "", nil
 	}
 	return launcher.RequeueName(run.Result.Run, run.Job.LaunchID), nil
 }

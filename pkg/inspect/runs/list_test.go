@@ -151,7 +151,8 @@ func TestRequeuedRun(t *testing.T) {
 	dir := logs(t, "9.0", "9.0-r1", "9.0-r1-a1", "9.0-r2")
 	wanted, refused := &record.RequeueDecision{Wanted: true}, &record.RequeueDecision{}
 	for run, next := range map[string]record.Succession{
-		"9.0": {Requeue: wanted}, "9.0-r1": {NextAttempt: 1}, "9.0-r1-a1": {Requeue: wanted}, "9.0-r2": {Requeue: refused},
+		"9.0": {Requeue: wanted}, "9.0-r1": {NextAttempt: 1}, "9.0-r1-a1": {Requeue: wanted},
+		"9.0-r2": {Requeue: refused},
 	} {
 		job := &record.Job{Run: run, Size: 1, Launch: record.Launch{LaunchID: "9"}}
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, job, noon)

@@ -122,7 +122,8 @@ func unnamedRunError(id Identity, reason string) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot name the run of rank %d of %d: %s, "+
 			"and runs of the same name would interfere", id.NodeIndex, id.Size, reason),
-		Fix: "give --job-id=NAME, the same on all nodes and different for every launch", SameForAll: true,
+		Fix:        "give --job-id=NAME, the same on all nodes and different for every launch",
+		SameForAll: true,
 	}
 }
 
