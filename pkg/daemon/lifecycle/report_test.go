@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -25,6 +26,15 @@ type fullShare struct {
 	full   atomic.Bool
 	hangs  atomic.Int64 // how long a call takes, in nanoseconds
 	writes atomic.Int64 // calls so far
+	// onSpace answers queries of the free space; nil: the share does
+	onSpace func() (files.Space, error)
+}
+
+func (f *fullShare) SpaceOf(path string) (files.Space, error) {
+	if f.onSpace != nil {
+		return f.onSpace()
+	}
+	return f.SharedFS.SpaceOf(path)
 }
 
 func (f *fullShare) WriteFile(path string, data []byte, durable bool) error {
