@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -93,7 +94,11 @@ func (l viewBuilder) buildInstance(
 		Instance: fmt.Sprintf("%s.%d", role.Name, instance.Index), Role: role.Name, Index: instance.Index,
 		Nodes: instance.Nodes, State: string(instance.Status),
 	}
+	status := instance.Status
 	for _, span := range spans {
+		if span.Status == roles.StatusLost && status == roles.StatusStopped { // with the run, which it has ended
+			status = roles.StatusLost
+		}
 		from, to := l.sinceStart(span.From), l.sinceStart(span.To)
 		if span.To.IsZero() {
 			to = last
@@ -109,8 +114,17 @@ func (l viewBuilder) buildInstance(
 	if !role.BuiltIn.IsService() { // their generations say for which team they are up
 		row.Restarts = instance.Generation
 	}
-	row.setTone(instance.Status, l.run.HasEnded())
+	if status == roles.StatusDone && role.Primary && l.hasDriverFailed() {
+		status = roles.StatusLost
+	}
+	row.setTone(status, l.run.HasEnded())
 	return row
+}
+
+// hasDriverFailed reports whether the driver's exit code has ended the run.
+func (l viewBuilder) hasDriverFailed() bool {
+	r := l.run.Result
+	return r != nil && r.Code != 0 && r.Cause == nil && r.Outcome == health.DriverOutcomeName
 }
 
 // setTone sets the severity of the state. An instance that was stopped has the state before.
@@ -119,8 +133,10 @@ func (r *InstanceRow) setTone(status roles.InstanceStatus, hasEnded bool) {
 		status = r.Lanes[len(r.Lanes)-1].State
 	}
 	switch {
-	case status == roles.StatusLost:
+	case status == roles.StatusLost && r.State == string(roles.StatusLost):
 		r.Tone = SeverityBad
+	case status == roles.StatusLost:
+		r.Tone, r.State = SeverityBad, "failed"
 	case status == roles.StatusUnready, status == roles.StatusRestarting:
 		r.Tone, r.State = SeverityAttention, string(status)
 	case r.Ready > 0:

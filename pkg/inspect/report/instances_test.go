@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestManyInstances verifies that of 1,000 instances those that need attention have a row each,
@@ -42,4 +47,58 @@ func TestManyInstances(t *testing.T) {
 		t.Errorf("the page of 1,000 instances has %d bytes", len(page))
 	}
 	t.Logf("%d bytes", len(page))
+}
+
+// TestStatesOfInstances verifies the state and the severity of instances whose role has only one.
+func TestStatesOfInstances(t *testing.T) {
+	const exited = "0001.i0000.g0.exited"
+	for _, tc := range []struct {
+		name   string
+		status roles.InstanceStatus
+		marks  []string // in the order of the seconds
+		result *record.Result
+		want   string
+	}{
+		{"it runs", roles.StatusReady, []string{"0001.i0000.g0.ready"}, nil, "ready good"},
+		{"it starts", roles.StatusStarting, nil, nil, "starting idle"},
+		{"it never was ready", roles.StatusStopped, nil, &record.Result{}, "never ready mind"},
+		{"it was stopped", roles.StatusStopped, []string{"0001.i0000.g0.ready"}, &record.Result{}, "stopped good"},
+		{"it was not ready in the end", roles.StatusStopped,
+			[]string{"0001.i0000.g0.ready", "0001.i0000.g0.unready.000001"}, &record.Result{}, "unready mind"},
+		{"it is lost", roles.StatusLost, []string{"0001.i0000.g0.ready", exited}, nil, "lost bad"},
+		{"it has ended the run", roles.StatusStopped, []string{"0001.i0000.g0.ready", exited},
+			&record.Result{Code: 77}, "failed bad"},
+		{"a driver has ended well", roles.StatusDone, []string{"0001.i0000.g0.done"},
+			&record.Result{Outcome: "driver"}, "done good"},
+		{"a driver has failed", roles.StatusDone, []string{"0001.i0000.g0.done"},
+			&record.Result{Outcome: "driver", Code: 3}, "failed bad"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			plan := &roles.RolePlan{Definition: &roles.Definition{
+				Name: "srv", Primary: tc.status == roles.StatusDone, Ready: roles.ReadyProbe{Probe: "tcp:1"},
+			}}
+			run := &timeline.Run{
+				Nodes: make([]timeline.Node, 2), Result: tc.result,
+				Control: timeline.Control{Job: mark(0)},
+				Roles: &timeline.PlacedRoles{Roles: []timeline.Role{{RolePlan: plan, Instances: []timeline.Instance{{
+					Instance: new(roles.Instance), Nodes: []int{1},
+					InstanceState: roles.InstanceState{Status: tc.status},
+				}}}}},
+			}
+			if tc.result != nil {
+				run.Control.Drain = mark(5 * time.Second)
+			}
+			for i, name := range tc.marks {
+				run.Events = append(run.Events, timeline.Event{
+					Name: eventlog.RecordPublished, At: dawn.Add(time.Duration(i+1) * time.Second),
+					Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: name}},
+				})
+			}
+			l := viewBuilder{run: run, startedAt: dawn}
+			row := l.buildInstances(time.Minute)[0]
+			if got := fmt.Sprint(row.State, " ", row.Tone); got != tc.want {
+				t.Errorf("it is %s, want %s", got, tc.want)
+			}
+		})
+	}
 }

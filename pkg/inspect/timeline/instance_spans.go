@@ -170,8 +170,12 @@ func (r *Run) preparedAt(instance *Instance, startedAt time.Time) time.Time {
 // endChanges returns the end of the run.
 func (r *Run) endChanges() []instanceChange {
 	at := r.Control.Drain.At
-	if !r.Control.Drain.Exists && len(r.Control.Aborts) > 0 {
+	switch {
+	case r.Control.Drain.Exists:
+	case len(r.Control.Aborts) > 0:
 		at = r.Control.Aborts[0].WrittenAt
+	case r.Result != nil:
+		at = r.Result.WrittenAt
 	}
 	return []instanceChange{{at, func(seen *roles.Evidence) { seen.RunEnded = true }}}
 }
@@ -227,7 +231,8 @@ func (r *Run) builtInChanges(role *Role, instance *Instance) (changes []instance
 			}
 		}
 		for _, f := range node.Failures {
-			if f.Child == string(role.BuiltIn) {
+			isOfRank := role.BuiltIn == roles.BuiltInRanks && f.WorldRank != nil
+			if isOfRank || f.Child == string(role.BuiltIn) {
 				add(index, record.InstanceExited, node.Clock.ToHeadTime(f.WrittenAt).Add(-f.RecordDelay))
 			}
 		}
