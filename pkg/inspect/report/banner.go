@@ -163,19 +163,20 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		total.Name, total.Note = "until the last activity", "no end was recorded"
 	}
 	facts = append(append(facts, total), l.progressFacts()...)
-	if restarts := l.countRankRestarts(); restarts > 0 {
+	if restarts := len(l.rankRestarts()); restarts > 0 {
 		facts = append(facts, Fact{Name: "restarts", Value: fmt.Sprint(restarts), Note: "of the ranks, in this run"})
 	}
 	started := Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")}
 	return append(facts, started)
 }
 
-// countRankRestarts returns how often the ranks have been started again within the run.
-func (l viewBuilder) countRankRestarts() int {
+// rankRestarts returns when the ranks have been started again within the run.
+func (l viewBuilder) rankRestarts() []time.Time {
 	if l.run.Result == nil || l.run.Result.History == nil {
-		return 0
+		return nil
 	}
-	return countMatching(l.run.Result.History.Times, l.run.Control.Job.At.Before)
+	isBefore := func(at time.Time) bool { return !at.After(l.run.Control.Job.At) }
+	return slices.DeleteFunc(slices.Clone(l.run.Result.History.Times), isBefore)
 }
 
 func instancesFact(instances []InstanceRow) Fact {

@@ -40,19 +40,16 @@ func (l viewBuilder) buildProgress(instances []InstanceRow, last time.Duration) 
 	if p := l.run.Progress(); p != nil {
 		data.Steps = append(data.Steps, StepPoint{max(last, data.Steps[len(data.Steps)-1].At), p.Step})
 	}
-	if l.run.Result != nil && l.run.Result.History != nil {
-		for _, at := range l.run.Result.History.Times {
-			if at.After(l.run.Control.Job.At) {
-				data.Restarts = append(data.Restarts, l.sinceStart(at))
+	for _, row := range instances {
+		generation := 0
+		for _, lane := range row.Lanes {
+			if l.isPrimary(row.Role) && lane.Generation > generation {
+				data.Restarts, generation = append(data.Restarts, lane.From), lane.Generation
 			}
 		}
 	}
-	for _, row := range instances {
-		for _, lane := range row.Lanes {
-			if l.isPrimary(row.Role) && lane.State == roles.StatusRestarting {
-				data.Restarts = append(data.Restarts, lane.From)
-			}
-		}
+	if len(data.Restarts) == 0 { // the roles of the run are unknown
+		data.Restarts = mapSlice(l.rankRestarts(), l.sinceStart)
 	}
 	slices.Sort(data.Restarts)
 	return data
