@@ -196,32 +196,37 @@ func groupInstances(rows []InstanceRow) (lanes []LaneRow) {
 	if len(rows) <= maxInstanceRows {
 		return mapSlice(rows, single)
 	}
-	// First those that need attention, the worst first.
-	tones := []Severity{SeverityBad, SeverityAttention, SeverityNeutral, SeverityGood}
 	sorted := slices.SortedStableFunc(slices.Values(rows), func(a, b InstanceRow) int {
-		return cmp.Or(slices.Index(tones, a.Tone)-slices.Index(tones, b.Tone), b.Restarts-a.Restarts)
+		return cmp.Or(a.Tone.compare(b.Tone), b.Restarts-a.Restarts)
 	})
 	for _, row := range sorted[:maxInstanceRows] {
 		if row.Tone == SeverityBad || row.Tone == SeverityAttention || row.Restarts > 0 {
 			lanes = append(lanes, single(row))
 		}
 	}
-	// Then one row for all that have been in the same states.
+	return append(lanes, groupAlike(sorted[len(lanes):])...)
+}
+
+// compare compares severities: the worse one comes first.
+func (s Severity) compare(other Severity) int {
+	order := []Severity{SeverityBad, SeverityAttention, SeverityNeutral, SeverityGood}
+	return slices.Index(order, s) - slices.Index(order, other)
+}
+
+// groupAlike returns one row for all instances that have been in the same states.
+func groupAlike(rows []InstanceRow) (lanes []LaneRow) {
 	groups := make(map[string][]InstanceRow)
 	var shapes []string // by severity, and by the number of instances
-	for _, row := range sorted[len(lanes):] {
-		shape := row.State
-		for _, lane := range row.Lanes {
-			shape += " " + string(lane.State)
-		}
+	for _, row := range rows {
+		states := mapSlice(row.Lanes, func(lane StateLane) string { return string(lane.State) })
+		shape := strings.Join(append(states, row.State), " ")
 		if groups[shape] == nil {
 			shapes = append(shapes, shape)
 		}
 		groups[shape] = append(groups[shape], row)
 	}
 	slices.SortStableFunc(shapes, func(a, b string) int {
-		bySeverity := slices.Index(tones, groups[a][0].Tone) - slices.Index(tones, groups[b][0].Tone)
-		return cmp.Or(bySeverity, len(groups[b])-len(groups[a]))
+		return cmp.Or(groups[a][0].Tone.compare(groups[b][0].Tone), len(groups[b])-len(groups[a]))
 	})
 	for i, shape := range shapes {
 		if i == maxGroupRows-1 && len(shapes) > maxGroupRows {
