@@ -80,8 +80,11 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Start, super.OwnPath, n.Log, life)
 	n.privateDir.NoSockets = cfg.Simulation.NoSockets
-	n.nodeEvents = &lifecycle.NodeEvents{Publisher: n.Publisher, Size: n.id.Size}
-	n.gpuMonitor = newGPUMonitor(n)
+	n.nodeEvents = &lifecycle.NodeEvents{Publisher: n.Publisher, Host: n.id.Host, Size: n.id.Size,
+		Header: n.recordHeader}
+	n.gpuMonitor = lifecycle.NewGPUMonitor(lifecycle.GPUMonitorConfig{Publisher: n.Publisher,
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeEvents: n.nodeEvents,
+		PrivateDir: n.PrivateDir, Header: n.recordHeader})
 	if !cfg.Simulation.NoSockets {
 		if n.ncclPort, err = ncclras.ReservePort(); err != nil {
 			n.Log.Debug("bringupd why will not ask NCCL", zap.Error(err))

@@ -334,12 +334,7 @@ func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome
 	phase := h.node.Events.CurrentPhase()
 	h.node.CancelRun(err)
 	kind, known := lifecycle.FailureKind(err)
-	if kind == health.JobDeadlinePassed {
-		f := *health.AsFailure(err) // others may be reading it
-		clause, errorLine := h.describeSuspects()
-		f.Message, f.ErrorLine = f.Message+clause, errorLine
-		err = &f
-	}
+	err = h.suspects().Explain(err)
 	if !known {
 		f := h.node.publishFailure(err, record.StateFailed)
 		h.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})

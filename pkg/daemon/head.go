@@ -94,3 +94,8 @@ var errDeadline = health.ErrDeadline
 
 // roleHead returns the head's part of the roles by the newest plan; nil: there is none.
 func (h *head) roleHead() *instances.Head { return h.running.roles.Load() }
+
+func (h *head) suspects() lifecycle.Suspects {
+	ranks := func() []lifecycle.LastRank { return h.roleHead().LastRanks() }
+	return lifecycle.Suspects{Events: h.node.nodeEvents, Log: h.nodeEventLog, LastRanks: ranks}
+}

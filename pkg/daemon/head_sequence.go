@@ -148,7 +148,7 @@ func (h *head) openRunDirectory() error {
 		ReadTimeout: h.node.Timing.SilenceTimeout, EventLog: h.node.Events, Log: h.node.Log}
 	h.node.nodeEvents.OnEvent = h.nodeEventLog.AddEvent
 	h.node.Background(h.nodeEventLog.FollowEvents)
-	h.node.Background(h.watchLastRanks)
+	h.node.Background(h.suspects().Watch)
 	h.node.Background(h.followRequests)
 	h.node.Background(h.node.commands.HandleOrders)
 	h.node.Background(h.node.HeartbeatTask(signal.ControlDir))

@@ -165,12 +165,6 @@ func (n *node) stopRoles(end *lifecycle.Outcome) {
 	}
 }
 
-func newGPUMonitor(n *node) *lifecycle.GPUMonitor {
-	return lifecycle.NewGPUMonitor(lifecycle.GPUMonitorConfig{Publisher: n.Publisher,
-		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeEvents: n.nodeEvents,
-		PrivateDir: n.PrivateDir, Header: n.recordHeader})
-}
-
 func allChildren(string) bool { return true }
 
 // startRunTasks sets the run directory and starts the tasks that need it. log is the name of the

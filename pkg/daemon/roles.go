@@ -12,10 +12,8 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -342,10 +340,7 @@ func (h *head) newRoleHead(choice *planning.NodeChoice) *instances.Head {
 	return instances.NewHead(instances.HeadConfig{
 		Dropped: dropped,
 		Hang: instances.HangConfig{Steps: h.node.steps, LogName: h.node.children.LogName("daemon"),
-			Diagnose: func(ctx context.Context, hung world.HungWorld) *health.Failure {
-				hung.Suspects, hung.ErrorLine = h.describeSuspects()
-				return world.DiagnoseHang(ctx, hung)
-			}},
+			DescribeSuspects: h.suspects().Describe, Diagnose: world.DiagnoseHang},
 		Publisher: h.node.Publisher, NodeChoice: choice, Defs: h.node.defs, Size: h.node.id.Size,
 		Steps: h.node.id.Steps, SilentDelay: h.node.cfg.Times.Peer, Links: h.node.Links,
 		HasStandIns: h.node.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
@@ -486,15 +481,7 @@ func (n *node) RoleKey(role string) string {
 
 // ReportSilence implements [instances.Host].
 func (n *node) ReportSilence(child, errorLine string, silent time.Duration) {
-	name := fmt.Sprintf("%s (%s)", child, n.id.Host)
-	if child == service.DriverName {
-		name = "the " + name
-	}
-	rec := lifecycle.SilenceEvent(n.recordHeader(), child, name, errorLine, silent)
-	n.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
-		ObjectFields:  eventlog.ObjectFields{Child: child},
-		FailureFields: eventlog.FailureFields{What: rec.Message}})
-	n.nodeEvents.Report(rec)
+	n.nodeEvents.ReportSilence(child, errorLine, silent)
 }
 
 // PrivateDir implements [instances.Host].

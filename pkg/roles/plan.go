@@ -71,6 +71,19 @@ type Process struct {
 	Ports []int
 }
 
+// LastProcess returns the only process that has not ended, of at least two: ended are the ranks that
+// are known to have ended, sorted, and left the places of which not all have.
+func (i Instance) LastProcess(ended []int, left map[int]bool) (last Process, is bool) {
+	count := 0
+	for _, p := range i.Processes {
+		if _, isEnded := slices.BinarySearch(ended, p.Rank); !isEnded && left[p.Place] {
+			last = p
+			count++
+		}
+	}
+	return last, count == 1 && len(i.Processes) > 1
+}
+
 // Places returns the places of the nodes of an instance, in the order of its processes.
 func (i Instance) Places() (places []int) {
 	for _, process := range i.Processes {

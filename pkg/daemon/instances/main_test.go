@@ -192,8 +192,9 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		spares, dropped = nil, func() []record.DroppedNode { return nil }
 	}
 	r.head = NewHead(HeadConfig{
-		Dropped:    dropped,
-		Hang:       HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose},
+		Dropped: dropped,
+		Hang: HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose,
+			DescribeSuspects: func() (clause, errorLine string) { return "", "" }},
 		NodeChoice: &planning.NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
 		Publisher:  publisher, Defs: defs, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		HasStandIns: !r.listen,

@@ -21,7 +21,9 @@ import (
 // those of all nodes in a [NodeEventLog].
 type NodeEvents struct {
 	*Publisher
-	Size int // number of nodes in the job
+	Host   string
+	Header func() record.Header
+	Size   int // number of nodes in the job
 	// OnEvent receives the events of this node; nil unless the node is the head. It must be set before
 	// the first event.
 	OnEvent func(record.Event)

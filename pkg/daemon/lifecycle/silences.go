@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -18,9 +19,23 @@ type silentProcess struct {
 	since     time.Time // of the error, by this node's clock
 }
 
-// SilenceEvent returns the event that a process has printed an error and nothing since, for the given
+// ReportSilence reports that a child has printed an error and nothing since, for the given time, or
+// without an error that this is over.
+func (n *NodeEvents) ReportSilence(child, errorLine string, silent time.Duration) {
+	name := fmt.Sprintf("%s (%s)", child, n.Host)
+	if child == service.DriverName {
+		name = "the " + name
+	}
+	rec := silenceEvent(n.Header(), child, name, errorLine, silent)
+	n.Publisher.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
+		ObjectFields:  eventlog.ObjectFields{Child: child},
+		FailureFields: eventlog.FailureFields{What: rec.Message}})
+	n.Report(rec)
+}
+
+// silenceEvent returns the event that a process has printed an error and nothing since, for the given
 // time. Without an error, that is over. name is that of the process, with that of its node.
-func SilenceEvent(header record.Header, child, name, errorLine string, silent time.Duration) record.Event {
+func silenceEvent(header record.Header, child, name, errorLine string, silent time.Duration) record.Event {
 	what := fmt.Sprintf("%s has gone on, or has ended", name)
 	if errorLine != "" {
 		what = fmt.Sprintf("%s printed %s %s ago and nothing since, and has not ended", name, errorLine,
@@ -51,10 +66,10 @@ func (c *NodeEventLog) addSilence(rec record.Event) {
 		errorLine: event.Error, since: time.Now().Add(-event.For)})
 }
 
-// DescribeSilences returns a clause, which follows why a timeout has expired, about the processes that
+// describeSilences returns a clause, which follows why a timeout has expired, about the processes that
 // have printed an error and nothing since, and the error of the first of them: the likely reason. Both
 // are empty if there are none.
-func (c *NodeEventLog) DescribeSilences() (clause, errorLine string) {
+func (c *NodeEventLog) describeSilences() (clause, errorLine string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.silent) == 0 {
@@ -67,8 +82,4 @@ func (c *NodeEventLog) DescribeSilences() (clause, errorLine string) {
 		clause += fmt.Sprintf(", and %d more likewise", more)
 	}
 	return clause, first.errorLine
-}
-
-func formatSilence(silent time.Duration) string {
-	return textutil.FlagDuration(silent.Round(time.Second))
 }

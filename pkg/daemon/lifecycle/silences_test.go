@@ -14,7 +14,7 @@ import (
 // TestDescribeSilences verifies which silent processes a timeout names, and how many are logged.
 func TestDescribeSilences(t *testing.T) {
 	silent := func(node int, child, errorLine string, ago time.Duration) record.Event {
-		return SilenceEvent(record.Header{NodeIndex: node}, child, child+" (n)", errorLine, ago)
+		return silenceEvent(record.Header{NodeIndex: node}, child, child+" (n)", errorLine, ago)
 	}
 	for _, tc := range []struct {
 		name         string
@@ -45,7 +45,7 @@ func TestDescribeSilences(t *testing.T) {
 					events.AddEvent(event)
 				}
 				time.Sleep(11 * time.Minute)
-				clause, line := events.DescribeSilences()
+				clause, line := events.describeSilences()
 				if clause != tc.clause || line != tc.line || logged.Len() != tc.warnings {
 					t.Errorf("%q with the error %q after %d warnings, want %q with %q after %d",
 						clause, line, logged.Len(), tc.clause, tc.line, tc.warnings)

@@ -18,5 +18,10 @@ func (w *Worlds) EndedRanks(name string) (ended []int, newest time.Time) {
 	}
 	world.Head.mu.Lock()
 	defer world.Head.mu.Unlock()
-	return slices.Sorted(maps.Keys(world.Head.endedRanks)), world.Head.lastEnd
+	for _, end := range world.Head.endedRanks {
+		if end.recordedAt.After(newest) {
+			newest = end.recordedAt
+		}
+	}
+	return slices.Sorted(maps.Keys(world.Head.endedRanks)), newest
 }

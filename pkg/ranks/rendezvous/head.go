@@ -26,7 +26,6 @@ type Head struct {
 	fences        map[fenceID]*pendingFence
 	warningCounts map[fenceID]int // warnings logged so far about missing ranks
 	endedRanks    map[int]rankEnd
-	lastEnd       time.Time // when the newest of them was recorded
 	lostNodes     map[int]bool
 	fencedNodes   map[int]bool // nodes that have entered a fence
 	valueStore
@@ -82,6 +81,7 @@ type pendingFence struct {
 type rankEnd struct {
 	description string
 	fenceCounts map[string]int // number of entries into each fence; nil if its node was lost
+	recordedAt  time.Time
 }
 
 // NewHead returns the head's side for a world.
@@ -223,7 +223,7 @@ func (h *Head) dispatchLocked(from requestID, m *message) {
 		h.storeEntriesLocked(m.Entries)
 	case kindRankEnded:
 		h.storeEntriesLocked(m.Entries)
-		h.recordRankEndLocked(m.Rank, rankEnd{m.Text, m.Entered})
+		h.recordRankEndLocked(m.Rank, rankEnd{description: m.Text, fenceCounts: m.Entered})
 	case kindLocalMissing:
 		h.recordMissingLocked(from.node, m)
 	case kindCall:
@@ -422,8 +422,8 @@ func (h *Head) MarkNodeLost(node int, words string) {
 	h.failOrdersLocked(node)
 	for _, rank := range place.Ranks {
 		if _, over := h.endedRanks[rank]; !over {
-			h.lastEnd = time.Now()
-			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words}
+			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words,
+				recordedAt: time.Now()}
 		}
 	}
 	h.failHopelessLocked()
@@ -434,7 +434,8 @@ func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 	if _, over := h.endedRanks[rank]; over || place == nil {
 		return
 	}
-	h.endedRanks[rank], h.lastEnd = end, time.Now()
+	end.recordedAt = time.Now()
+	h.endedRanks[rank] = end
 	h.failHopelessLocked()
 }
 
