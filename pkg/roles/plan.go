@@ -71,8 +71,8 @@ type Process struct {
 	Ports []int
 }
 
-// LastProcess returns the only process that has not ended, of at least two: ended are the ranks that
-// are known to have ended, sorted, and left the places of which not all have.
+// LastProcess returns the only process that has not ended, of at least two: ended are the ranks
+// that are known to have ended, sorted, and left the places of which not all have.
 func (i Instance) LastProcess(ended []int, left map[int]bool) (last Process, is bool) {
 	count := 0
 	for _, p := range i.Processes {

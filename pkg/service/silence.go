@@ -65,8 +65,8 @@ const (
 	silenceEnds
 )
 
-// next returns what a sample of the program means: whether it has ended, its output so far in bytes,
-// and whether it has been silent for long enough.
+// next returns what a sample of the program means: whether it has ended, its output so far in
+// bytes, and whether it has been silent for long enough.
 func (s *silence) next(hasEnded bool, printed int64, isSilent bool) silenceChange {
 	switch {
 	case hasEnded:

@@ -56,10 +56,14 @@ func (p *printer) RecentLines() (out, err []string) {
 
 func (p *printer) Ended() <-chan struct{} { return p.ended }
 
-// TestSilenceWatch verifies which silences are reported, when, and that lines are read once for each.
+// TestSilenceWatch verifies which silences are reported, when, and that lines are read once for
+// each.
 func TestSilenceWatch(t *testing.T) {
 	const end = 10 * time.Minute
-	failed := []string{"Traceback (most recent call last):", `  File "t.py", line 3, in f`, "ValueError: x"}
+	failed := []string{
+		"Traceback (most recent call last):", `  File "t.py", line 3, in f`, "ValueError: x",
+	}
+	steps := slices.Repeat([]string{"step"}, 99)
 	type change struct {
 		after time.Duration
 		line  string
@@ -73,10 +77,11 @@ func TestSilenceWatch(t *testing.T) {
 		reads  int
 	}{
 		{"prints nothing", nil, end, nil, 0},
-		{"prints an error", []piece{{second, failed}}, end, []change{{65 * second, "ValueError: x"}, {end, ""}}, 1},
+		{"prints an error", []piece{{second, failed}}, end,
+			[]change{{65 * second, "ValueError: x"}, {end, ""}}, 1},
 		{"prints something else", []piece{{second, []string{"step 1"}}}, end, nil, 1},
-		{"goes on at once", []piece{{second, failed}, {50 * second, slices.Repeat([]string{"step"}, 99)}}, end, nil, 1},
-		{"goes on late", []piece{{second, failed}, {178 * second, slices.Repeat([]string{"step"}, 99)}}, end,
+		{"goes on at once", []piece{{second, failed}, {50 * second, steps}}, end, nil, 1},
+		{"goes on late", []piece{{second, failed}, {178 * second, steps}}, end,
 			[]change{{65 * second, "ValueError: x"}, {3 * minute, ""}}, 2},
 		{"ends late", []piece{{second, failed}}, 178 * second,
 			[]change{{65 * second, "ValueError: x"}, {3 * minute, ""}}, 1},

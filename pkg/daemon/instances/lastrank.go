@@ -7,8 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 )
 
-// LastRanks returns the last rank of each instance of which all other ranks have ended. h may be nil:
-// there are no instances yet.
+// LastRanks returns the last rank of each instance of which all other ranks have ended. h may be
+// nil: there are no instances yet.
 func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 	if h == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/service"
 )
@@ -20,6 +21,7 @@ func (g *generation) watchSilence(ctx context.Context, s *supervisor, tasks *syn
 		return
 	}
 	watch := service.SilenceWatch{After: silenceTimeout, OnChange: func(program process.Handle, errorLine string) {
+		errorLine = textutil.HideValues(errorLine, s.environment.keys())
 		s.cfg.Children.SetSilentError(program.Name(), errorLine)
 		if s.cfg.RunCtx.Err() == nil && s.stop.Err() == nil { // otherwise it is the end of all
 			_, silent := program.OutputStats()

@@ -33,9 +33,11 @@ func (n *NodeEvents) ReportSilence(child, errorLine string, silent time.Duration
 	n.Report(rec)
 }
 
-// silenceEvent returns the event that a process has printed an error and nothing since, for the given
-// time. Without an error, that is over. name is that of the process, with that of its node.
-func silenceEvent(header record.Header, child, name, errorLine string, silent time.Duration) record.Event {
+// silenceEvent returns the event that a process has printed an error and nothing since, for the
+// given time. Without an error, that is over. name is that of the process, with that of its node.
+func silenceEvent(
+	header record.Header, child, name, errorLine string, silent time.Duration,
+) record.Event {
 	what := fmt.Sprintf("%s has gone on, or has ended", name)
 	if errorLine != "" {
 		what = fmt.Sprintf("%s printed %s %s ago and nothing since, and has not ended", name, errorLine,
@@ -45,8 +47,8 @@ func silenceEvent(header record.Header, child, name, errorLine string, silent ti
 		Child: child, Name: name, Error: errorLine, For: silent}}
 }
 
-// maxSilenceWarnings is the maximum number of warnings about silent processes: all processes of a job
-// may fall silent after one has failed.
+// maxSilenceWarnings is the maximum number of warnings about silent processes: all processes of a
+// job may fall silent after one has failed.
 const maxSilenceWarnings = 10
 
 // addSilence adds the event of a process, and logs the first ones. mu must be held.
@@ -62,13 +64,14 @@ func (c *NodeEventLog) addSilence(rec record.Event) {
 	if c.warnings++; c.warnings <= maxSilenceWarnings {
 		c.Log.Warn(rec.Message)
 	}
-	c.silent = append(c.silent, silentProcess{node: rec.NodeIndex, child: event.Child, name: event.Name,
-		errorLine: event.Error, since: time.Now().Add(-event.For)})
+	c.silent = append(c.silent, silentProcess{
+		node: rec.NodeIndex, child: event.Child, name: event.Name, errorLine: event.Error,
+		since: time.Now().Add(-event.For)})
 }
 
-// describeSilences returns a clause, which follows why a timeout has expired, about the processes that
-// have printed an error and nothing since, and the error of the first of them: the likely reason. Both
-// are empty if there are none.
+// describeSilences returns a clause, which follows why a timeout has expired, about the processes
+// that have printed an error and nothing since, and the error of the first of them: the likely
+// reason. Both are empty if there are none.
 func (c *NodeEventLog) describeSilences() (clause, errorLine string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,8 @@ func TestDescribeSilences(t *testing.T) {
 		{"one has gone on and is silent again", []record.Event{silent(1, "rank 3", "A", 9*time.Minute),
 			silent(1, "rank 3", "", 0), silent(1, "rank 3", "B", time.Minute)},
 			": rank 3 (n) printed B 12m ago and nothing since", "B", 2},
-		{"all have gone on", []record.Event{silent(1, "rank 3", "A", 0), silent(1, "rank 3", "", 0)}, "", "", 1},
+		{"all have gone on", []record.Event{silent(1, "rank 3", "A", 0), silent(1, "rank 3", "", 0)},
+			"", "", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

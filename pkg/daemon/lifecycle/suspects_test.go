@@ -12,7 +12,8 @@ import (
 func TestOutlivingRanks(t *testing.T) {
 	begin := time.Now()
 	a := LastRank{WorldRank: record.WorldRank{Number: 3}, Since: begin}
-	b := LastRank{WorldRank: record.WorldRank{World: "b.0", Number: 3}, Since: begin.Add(30 * time.Second)}
+	b := LastRank{WorldRank: record.WorldRank{World: "b.0", Number: 3},
+		Since: begin.Add(30 * time.Second)}
 	again := a // after a restart
 	again.Generation++
 	told := make(outlivingRanks)
