@@ -72,7 +72,7 @@ func (h *head) addLastLines(ctx context.Context, lacks []membership.UnmetStep) {
 		return // the reminder does without
 	}
 	for _, l := range lacks {
-		if l.Role != nil && len(l.Role.Late) > 0 {
+		if l.Role != nil && len(l.Role.Late) > 0 && l.Role.Late[0].Last == "" {
 			first := &l.Role.Late[0]
 			first.Last = logs.ReadLastLine(ctx, first.Log)
 		}

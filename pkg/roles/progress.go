@@ -49,6 +49,12 @@ func (p *Progress) AddInstance(instance *Instance, state InstanceState, nodes []
 	}
 }
 
+// MissingStep describes that the daemon of the step that starts the processes of the role has not joined
+// on a node.
+func (d *Definition) MissingStep() string {
+	return "no daemon of step " + d.Program.Step + " has joined there: check that step"
+}
+
 // WithProcesses returns a role with only those of its instances that have a process. ok is false if
 // there are none although the role is planned.
 func WithProcesses(role *RolePlan) (shown *RolePlan, ok bool) {

@@ -214,6 +214,7 @@ func (h *Head) isSatisfied(role *roles.RolePlan) bool { return role.IsSatisfied(
 
 // Progress returns how far the instances of each role have come.
 func (h *Head) Progress() (all []roles.Progress) {
+	joined := h.cfg.NodeWatch.LastListing().OfSteps().NodesIn(record.StateJoined)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.cfg.Plan.Roles {
@@ -226,6 +227,13 @@ func (h *Head) Progress() (all []roles.Progress) {
 			state := h.instances[shown.Instances[j].Number]
 			progress.AddInstance(state.instance, state.InstanceState, state.evidence.Nodes, h.cfg.Size,
 				state.enteredAt)
+		}
+		for j := range progress.Late {
+			late := &progress.Late[j]
+			member := h.memberOf(late.Node, progress.RolePlan)
+			if progress.Program.Step != "" && len(signal.WithoutNodes([]int{member}, joined)) > 0 {
+				late.Last = progress.MissingStep()
+			}
 		}
 		all = append(all, progress)
 	}

@@ -18,9 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// stepReminderDelay is how long the daemons of further steps may be missing until the head says so.
-const stepReminderDelay = 15 * time.Second
-
 // StepTopology returns the topology of the GPUs that the daemon of a further step can see. Such a
 // daemon runs no checks, which would query them.
 func StepTopology(ctx context.Context, log *zap.Logger) gpu.Topology {
@@ -44,14 +41,9 @@ func (h *Head) AwaitSteps(ctx context.Context, within time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	began, isReminded := time.Now(), false
 	missing := needed // the share may show no listing in time
 	_, err := h.cfg.NodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
 		missing = signal.WithoutNodes(needed, l.OfSteps().NodesIn(record.StateJoined))
-		if !isReminded && len(missing) > 0 && time.Since(began) >= stepReminderDelay {
-			isReminded = true
-			h.cfg.Log.Warn("waiting for " + h.describeMembers(missing))
-		}
 		return len(missing) == 0
 	})
 	if !errors.Is(err, health.ErrDeadline) {

@@ -130,7 +130,7 @@ func (v *statusView) instanceStatus(role *Role, instance *Instance, progress *ro
 			s.What = instance.LastExit.Message
 		}
 	case instance.Status == roles.StatusStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
-		s.What = "no daemon of step " + role.Program.Step + " has joined there: check that step"
+		s.What = role.MissingStep()
 	case s.What == "" && instance.Status == roles.StatusStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
