@@ -12,22 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAttemptNames(t *testing.T) {
-	names := []string{
-		"42.0-r1", "42.0", "42.0-a10", "42.0-a2", "42.1", "42.0-r1-a1", "420.0", "42.0-doctor", "bad-nodes", "latest",
-	}
-	for _, tc := range []struct{ run, launchID, want string }{
-		{"42.0-a2", "42", "42.0 42.0-a2 42.0-a10 42.0-r1 42.0-r1-a1"},
-		{"42.1", "42", "42.1"},
-		{"42.0", "", ""},
-		{"renamed", "42", ""},
-	} {
-		if got := strings.Join(attemptNames(tc.run, tc.launchID, names), " "); got != tc.want {
-			t.Errorf("of %s there are %q, want %q", tc.run, got, tc.want)
-		}
-	}
-}
-
 // TestAttempts verifies that the report of the second of three attempts says so, names what has
 // ended the others, and has links to their reports or directories.
 func TestAttempts(t *testing.T) {

@@ -67,7 +67,7 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
 	v := NewView(run, ReadLogs(ctx, run), touched)
-	v.Attempts = ReadAttempts(ctx, run)
+	v.Attempts = readAttempts(ctx, run)
 	textutil.CleanTexts(&v.Attempts, maxSentenceLength, sanitizeText)
 	for _, sentence := range DescribeFlightRecorder(ctx, path) {
 		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeText(sentence, maxSentenceLength))

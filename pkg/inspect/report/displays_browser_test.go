@@ -14,7 +14,7 @@ func samplePages(t *testing.T) map[string]*View {
 	t.Helper()
 	loading, logs := recorded(t, "roles-waiting")
 	attempts := look(4, true)
-	attempts.Attempts = []Attempt{
+	attempts.Attempts = []timeline.Attempt{
 		{Number: 1, Run: "4711.0", Path: "/logs/4711.0", Code: new(76), Reason: "node n3 was lost"},
 		{Number: 2, Run: "4711.0-a1", Path: "/logs/4711.0-a1/report.html", Code: new(1), Reason: "rank 3 failed"},
 		{Number: 3, Run: "4711.0-a2", Path: "/logs/4711.0-a2", IsThis: true},

@@ -19,10 +19,10 @@ const ViewVersion = 1
 // of characters of a text.
 type View struct {
 	runIdentity
-	Banner   Banner    `json:"banner"`
-	Problems []string  `json:"problems,omitempty"` // descriptions of what could not be read
-	Facts    []Fact    `json:"facts"`
-	Attempts []Attempt `json:"attempts,omitempty"` // of the job; none if there is only one
+	Banner   Banner             `json:"banner"`
+	Problems []string           `json:"problems,omitempty"` // descriptions of what could not be read
+	Facts    []Fact             `json:"facts"`
+	Attempts []timeline.Attempt `json:"attempts,omitempty"` // of the job; none if there is only one
 	roleData
 	progressData
 	Phases   []PhaseStat    `json:"phases"`

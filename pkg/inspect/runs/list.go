@@ -114,7 +114,7 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 		EndedAt: status.EndedAt, Duration: status.Elapsed, Roles: status.RoleNames(),
 		Driver: programName(status.Driver, status.Command), NextAttempt: status.NextAttempt,
 	}
-	s.Requeued = run.Result != nil && run.Result.Requeue != nil && run.Result.Requeue.Wanted
+	s.Requeued = status.Requeued
 	if run.Job != nil {
 		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}

@@ -74,6 +74,7 @@ func (o *Observer) ReadStatus(ctx context.Context) (status timeline.Status, err 
 	if err != nil {
 		return status, err
 	}
+	run.Attempts = timeline.ReadAttempts(ctx, run, 1)
 	seen := timeline.Observation{Now: time.Now(), Verbose: o.Verbose}
 	if seen.LastSign, err = signal.LastChangeTime(ctx, o.Path); err != nil {
 		run.Problems = append(run.Problems, err.Error())

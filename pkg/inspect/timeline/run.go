@@ -25,6 +25,8 @@ type Run struct {
 	// yet.
 	Roles  *PlacedRoles
 	Events []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
+	// Attempts are the runs of the same step of the job, as [ReadAttempts] returns them.
+	Attempts []Attempt
 	// LastLines has the last lines of the logs of what the gate waits for, by their names.
 	LastLines map[string]string
 	// Problems has a sentence for each thing that could not be read, for people.

@@ -69,8 +69,8 @@ type overallState struct {
 	State   RunState  `json:"state"`
 	Code    int       `json:"exit_code"` // exit code of bringupd status, not of the job
 	// Phase is the phase of the sequence that the run is in, or in which it ended.
-	Phase       string `json:"phase"`
-	NextAttempt int    `json:"next_attempt,omitempty"` // number of the attempt that follows; 0: none
+	Phase string `json:"phase"`
+	succession
 	// OtherVersion reports that the records have another version of the format, so that only the
 	// result is known. Problems says so.
 	OtherVersion bool `json:"other_version,omitempty"`
@@ -82,6 +82,16 @@ type overallState struct {
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
 	// EndedAt is when the run ended, by the head's clock; nil if it is not over.
 	EndedAt *time.Time `json:"ended_at,omitempty"`
+}
+
+// succession describes the other runs of the job.
+type succession struct {
+	NextAttempt int `json:"next_attempt,omitempty"` // number of the attempt that follows; 0: none
+	// Requeued reports that the run has asked for a requeue of its job.
+	Requeued bool `json:"requeued,omitempty"`
+	// Attempts are those of the same job step: this one, the one before it, and later ones; none if there
+	// is only one.
+	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
 // driverInfo describes what runs on the nodes, and its dashboard.
@@ -245,7 +255,9 @@ func SummarizeRun(run *Run, seen Observation) Status {
 	}
 	if verdict := run.Verdict(); verdict != nil {
 		s.NextAttempt = verdict.NextAttempt
+		s.Requeued = verdict.Requeue != nil && verdict.Requeue.Wanted
 	}
+	s.Attempts = slices.Clone(run.Attempts)
 	// The following fields depend on those above.
 	if s.State != StateUnknown {
 		s.Phase = v.currentPhase(s)

@@ -49,6 +49,10 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	linger, hasRoles := v.run.Control.LingerRecord, len(v.plan.Roles) > 0
 	primaries := listRoles(s.Roles, func(role RoleStatus) bool { return role.Primary })
 	switch {
+	case s.NextAttempt > 0:
+		return fmt.Sprintf("attempt %d of this launch", s.NextAttempt+1), nil
+	case s.Requeued:
+		return "a requeue of the job", nil
 	case s.Over():
 		return "nothing: the run is over", nil
 	case s.State == StateEnding:

@@ -70,6 +70,22 @@ type statusTemplateData struct {
 	Unread []string      // the first problems, and the number of the others
 }
 
+// AttemptLine describes the place of the run among the attempts of its job, and how the one before it
+// ended. It is empty if there is only one.
+func (s statusTemplateData) AttemptLine() string {
+	line := AttemptText(s.Attempts)
+	own := slices.IndexFunc(s.Attempts, func(a Attempt) bool { return a.IsThis })
+	if own > 0 {
+		line += fmt.Sprintf("; %s %s", s.Attempts[own-1].Run, s.Attempts[own-1].Ended())
+	}
+	return line
+}
+
+// ShowsNext reports whether something follows: before the end always.
+func (s statusTemplateData) ShowsNext() bool {
+	return s.Next != "" && (!s.Over() || s.NextAttempt > 0 || s.Requeued)
+}
+
 // RoleLines returns the lines about the roles; after the end only about those that need attention.
 func (s statusTemplateData) RoleLines() []string {
 	shown := slices.Clone(s.Roles)
