@@ -391,7 +391,11 @@ func (c *Children) EndedBySignal(child process.Handle) (clause string, is bool) 
 	if !c.isUserProgram(child.Name()) || !slices.Contains(c.passedOn, by) {
 		return "", false
 	}
-	return ", a signal that " + c.nodeName + " got and passed on", true
+	clause = ", a signal that " + c.nodeName + " got and passed on"
+	if by == syscall.SIGUSR1 || by == syscall.SIGUSR2 { // they warn, and are not meant to end anything
+		clause += ": a warning, such as that of --signal, for which the program had no handler yet"
+	}
+	return clause, true
 }
 
 func (c *Children) sendSignal(child process.Handle, sig syscall.Signal) {
