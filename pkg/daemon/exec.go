@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -170,41 +169,9 @@ func (h *head) DriverStarted(ctx context.Context, pid int) {
 		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.node.Log.Warn(words) })
 	})
 	if !h.node.cfg.Framework.HasServices() {
-		h.node.Background(func(context.Context) { h.watchOwnCluster(ctx, nodes) })
-	}
-}
-
-// The interval between two looks for a cluster of the driver doubles from the first to the last.
-const (
-	minClusterLookInterval = time.Second
-	maxClusterLookInterval = 30 * time.Second
-)
-
-// watchOwnCluster logs a warning once if the driver of several nodes starts a cluster of a
-// framework, until ctx ends: it has one node only. Its processes may be children of this daemon, as
-// daemons are.
-func (h *head) watchOwnCluster(ctx context.Context, nodes int) {
-	for interval := minClusterLookInterval; ctxutil.SleepContext(ctx, interval); {
-		interval = min(2*interval, maxClusterLookInterval)
-		// Reading /proc may block at the end of ctx.
-		tree, err := ctxutil.CallBounded(ctx, 0, func() ([]process.TreeProcess, error) {
-			return process.ProcessTree(os.Getpid()), nil
+		h.node.Background(func(context.Context) {
+			framework.WatchOwnClusters(ctx, h.node.cfg.Roles.Frameworks, nodes, func(words string) { h.node.Log.Warn(words) })
 		})
-		if err != nil {
-			return
-		}
-		for name, f := range h.node.cfg.Roles.Frameworks {
-			own := framework.TraitsOf(f).OwnProcess
-			isOwn := func(p process.TreeProcess) bool { return own != "" && p.Name == own }
-			at := slices.IndexFunc(tree, isOwn)
-			if at < 0 {
-				continue
-			}
-			h.node.Log.Warn(fmt.Sprintf("the driver has started a %s cluster of its own (%s, process %d), "+
-				"which has only this one of %d nodes: give --framework=%s, and let the driver connect to "+
-				"that cluster", name, own, tree[at].PID, nodes, name))
-			return
-		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			h.addLastLines(ctx, lacks)
+			membership.AddLastLines(ctx, h.node.Dir, lacks)
 			h.node.Log.Info(h.formatWait(lacks, waited))
 		}
 	}
@@ -60,25 +60,6 @@ func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 	})
 }
 
-// lastLineTimeout is how long a reminder may wait for the last lines of logs.
-const lastLineTimeout = 2 * time.Second
-
-// addLastLines adds the last line of the log of the first late instance of each role.
-func (h *head) addLastLines(ctx context.Context, lacks []membership.UnmetStep) {
-	ctx, cancel := context.WithTimeout(ctx, lastLineTimeout)
-	defer cancel()
-	logs, err := h.node.Dir.NewReader().ListDir(ctx, signal.LogsDir)
-	if err != nil {
-		return // the reminder does without
-	}
-	for _, l := range lacks {
-		if l.Role != nil && len(l.Role.Late) > 0 && l.Role.Late[0].Last == "" {
-			first := &l.Role.Late[0]
-			first.Last = logs.ReadLastLine(ctx, first.Log)
-		}
-	}
-}
-
 // enforceDeadline ends the job at its deadline. The driver then has its grace period.
 func (h *head) enforceDeadline(ctx context.Context) {
 	if h.node.cfg.Times.Deadline == 0 {
@@ -101,7 +82,7 @@ func (h *head) describeUnfinished(ctx context.Context) string {
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
-		h.addLastLines(ctx, lacks)
+		membership.AddLastLines(ctx, h.node.Dir, lacks)
 		return "the gate was not open: " + h.formatWait(lacks, h.node.Events.SinceStart())
 	case len(h.node.cfg.Driver) == 0:
 		return "it was not stopped"

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,6 +94,26 @@ func newUnmetRole(role roles.Progress) UnmetStep {
 	slices.Sort(step.Nodes)
 	step.Nodes = slices.Compact(step.Nodes)
 	return step
+}
+
+// lastLineTimeout is how long a description of a wait may take to read the last lines of logs.
+const lastLineTimeout = 2 * time.Second
+
+// AddLastLines adds to the first late instance of each role the last line of its log, unless it is known
+// what the instance waits for. If the logs cannot be read in time, it adds nothing.
+func AddLastLines(ctx context.Context, run *signal.Dir, lacks []UnmetStep) {
+	ctx, cancel := context.WithTimeout(ctx, lastLineTimeout)
+	defer cancel()
+	logs, err := run.NewReader().ListDir(ctx, signal.LogsDir)
+	if err != nil {
+		return
+	}
+	for _, l := range lacks {
+		if l.Role != nil && len(l.Role.Late) > 0 && l.Role.Late[0].Last == "" {
+			first := &l.Role.Late[0]
+			first.Last = logs.ReadLastLine(ctx, first.Log)
+		}
+	}
 }
 
 // StepLabels are the texts about a missing step.
