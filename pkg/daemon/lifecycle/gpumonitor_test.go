@@ -29,11 +29,18 @@ func testTopology() gpu.Topology {
 	}}
 }
 
-// newTestGPUMonitor returns the GPU monitor of the head, and its private directory.
+// newTestGPUMonitor returns the GPU monitor of the head of a run of two nodes, and its private
+// directory.
 func newTestGPUMonitor(t *testing.T) (*GPUMonitor, string) {
 	t.Helper()
+	return newTestGPUMonitorOf(t, 2)
+}
+
+// newTestGPUMonitorOf is [newTestGPUMonitor] for a run of size nodes.
+func newTestGPUMonitorOf(t *testing.T, size int) (*GPUMonitor, string) {
+	t.Helper()
 	private := t.TempDir()
-	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
+	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "17.0", Key: "k", Size: size, Host: "n0"}
 	place.Meter = new(signal.CallMeter)
 	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
 	if err != nil {
@@ -44,7 +51,7 @@ func newTestGPUMonitor(t *testing.T) (*GPUMonitor, string) {
 	publisher := &Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(),
 		Meter: place.Meter, Dir: dir, PeerTimeout: time.Minute}
 	return NewGPUMonitor(GPUMonitorConfig{Publisher: publisher,
-		NodeEvents: &NodeEvents{Publisher: publisher, Size: 2},
+		NodeEvents: &NodeEvents{Publisher: publisher, Size: size},
 		PrivateDir: func() (string, error) { return private, nil },
 		Header:     func() record.Header { return record.Header{} },
 	}), private

@@ -29,14 +29,17 @@ type NodeEvents struct {
 	OnEvent func(record.Event)
 
 	mu             sync.Mutex
-	count          int  // number of events of this node, not counting the unfit one; guarded by mu
-	unfitPublished bool // signal.UnfitEventNumber was published; guarded by mu
+	count          int             // number of events that count for nodeEventLimit; guarded by mu
+	number         int             // that of the newest published one; guarded by mu
+	unfitPublished bool            // signal.UnfitEventNumber was published; guarded by mu
+	silent         map[string]bool // children whose silence was published; guarded by mu
 }
 
 // Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
 // together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
 // head reads only maxResultEvents. Further events are only in the node's own event log. The
-// event that makes a GPU unfit is always reported.
+// event that makes a GPU unfit is always reported, and so is the end of a silence whose beginning
+// was.
 const (
 	maxNodeEvents = 16
 	minNodeEvents = 2
@@ -53,22 +56,43 @@ func (n *NodeEvents) Report(rec record.Event) { n.report(rec, false) }
 
 // report reports an event, which may make a GPU unfit for another job.
 func (n *NodeEvents) report(rec record.Event, makesUnfit bool) {
-	number := signal.UnfitEventNumber
 	n.mu.Lock()
-	if makesUnfit && !n.unfitPublished {
-		n.unfitPublished = true
-	} else {
-		n.count++
-		number = n.count
-	}
+	number, isDue := n.nextNumber(rec.Silence, makesUnfit)
 	n.mu.Unlock()
-	if number > nodeEventLimit(n.Size) {
+	if !isDue {
 		return
 	}
 	if n.OnEvent != nil {
 		n.OnEvent(rec)
 	}
 	n.Publisher.Report(signal.EventName(n.NodeIndex, n.Size, number), &rec, false)
+}
+
+// nextNumber returns the number of the next event, which may be about a silence or make a GPU unfit.
+// isDue is false if the event is not to be published. mu must be held.
+func (n *NodeEvents) nextNumber(silence *record.Silence, makesUnfit bool) (number int, isDue bool) {
+	switch {
+	case makesUnfit && !n.unfitPublished:
+		n.unfitPublished = true
+		return signal.UnfitEventNumber, true
+	case silence != nil && silence.Error == "":
+		isDue = n.silent[silence.Child]
+		delete(n.silent, silence.Child)
+	default:
+		n.count++
+		isDue = n.count <= nodeEventLimit(n.Size)
+	}
+	if !isDue {
+		return 0, false
+	}
+	if silence != nil && silence.Error != "" {
+		if n.silent == nil {
+			n.silent = make(map[string]bool)
+		}
+		n.silent[silence.Child] = true
+	}
+	n.number++
+	return n.number, true
 }
 
 // NodeEventLog collects the events of all nodes on the head.
@@ -88,14 +112,23 @@ type NodeEventLog struct {
 	lastListing int             // number of the last listing with no unread events; guarded by mu
 }
 
-// AddEvent adds an event of the head itself.
+// AddEvent adds an event of a node. Those of the head itself are kept whatever their number is.
 func (c *NodeEventLog) AddEvent(rec record.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events = append(c.events, rec)
+	if rec.NodeIndex == 0 || len(c.events) < maxResultEvents {
+		c.events = append(c.events, rec)
+	}
 	if rec.Silence != nil {
 		c.addSilence(rec)
 	}
+}
+
+// isSilent reports whether a process of a node is silent.
+func (c *NodeEventLog) isSilent(node int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.silent, func(s silentProcess) bool { return s.node == node })
 }
 
 // AllEvents returns the events so far, sorted by node. The events of one node are in the order in
@@ -155,7 +188,9 @@ func (c *NodeEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 		}
 		for _, number := range numbers {
 			name := signal.EventName(node, c.Size, number)
-			if c.readNames[name] || len(c.readNames) >= maxResultEvents {
+			// After the limit, an event may still be the end of a silence.
+			isLate := len(c.readNames) >= maxResultEvents && !c.isSilent(node)
+			if c.readNames[name] || isLate {
 				continue
 			}
 			// Read the record. A stalled read is repeated after the next listing.

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -53,5 +56,69 @@ func TestDescribeSilences(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestReportedSilences verifies that a node reports the end of each silence that it has reported,
+// and of no other, and that these ends leave the limit to events of GPUs.
+func TestReportedSilences(t *testing.T) {
+	c, _ := newTestGPUMonitorOf(t, 1024)
+	events := c.cfg.NodeEvents
+	var got []string
+	events.OnEvent = func(rec record.Event) {
+		child, errorLine := "GPU", ""
+		if rec.Silence != nil {
+			child, errorLine = rec.Silence.Child, rec.Silence.Error
+		}
+		got = append(got, child+" "+errorLine)
+	}
+	events.Header = func() record.Header { return record.Header{} }
+	for _, of := range []string{"a A", "a ", "b ", "GPU ", "b B", "b ", "a A", "a "} {
+		child, errorLine, _ := strings.Cut(of, " ")
+		if child == "GPU" {
+			events.Report(record.Event{Message: "Xid 31"})
+		} else {
+			events.ReportSilence(child, errorLine, time.Minute)
+		}
+	}
+	if want := []string{"a A", "a ", "GPU "}; !slices.Equal(got, want) {
+		t.Errorf("reported are %q, want %q", got, want)
+	}
+}
+
+// TestSilencesAfterTheLimit verifies that the head learns of the end of each silence that it knows,
+// however many events there are, and reads no more of other nodes then.
+func TestSilencesAfterTheLimit(t *testing.T) {
+	const size = maxResultEvents + 2
+	c, _ := newTestGPUMonitorOf(t, size)
+	log := &NodeEventLog{Dir: c.cfg.Dir, Size: size, ReadTimeout: time.Minute, EventLog: c.cfg.Events,
+		Log: zap.NewNop()}
+	publish := func(node, number int, errorLine string) string {
+		name := signal.EventName(node, size, number)
+		rec := silenceEvent(record.Header{}, "rank", "rank", errorLine, 0)
+		err := c.cfg.Dir.ForNode(node).PublishRecord(t.Context(), signal.NodesDir, name, &rec, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	read := func(names ...string) {
+		listing := &signal.DirSnapshot{Names: slices.Sorted(slices.Values(names))}
+		log.readNewEvents(t.Context(), listing.ParseListing(size))
+	}
+	var names []string
+	for node := 1; node <= maxResultEvents; node++ {
+		names = append(names, publish(node, 1, "A"))
+	}
+	read(names...)
+	if len(log.silent) != maxResultEvents {
+		t.Fatalf("%d are silent, want %d", len(log.silent), maxResultEvents)
+	}
+	for node := 2; node <= maxResultEvents; node++ {
+		names = append(names, publish(node, 2, ""))
+	}
+	read(append(names, publish(size-1, 1, "B"))...)
+	if len(log.silent) != 1 || !log.isSilent(1) || len(log.AllEvents()) != maxResultEvents {
+		t.Errorf("%d are silent, and %d events are kept", len(log.silent), len(log.AllEvents()))
 	}
 }
