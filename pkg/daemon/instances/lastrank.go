@@ -20,8 +20,8 @@ func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 			continue // its node knows its ranks
 		}
 		key := world.GenerationKey(state.instance.Number, state.Generation)
-		if state.role.IsFlagWorld() && state.Generation == 0 {
-			key = ""
+		if state.role.IsFlagWorld() {
+			key = FlagGenerationID(h.cfg.Dir, state.instance.Number, state.Generation).Key
 		}
 		ended, since := h.cfg.Worlds.EndedRanks(key)
 		left := slices.Concat(state.Running, state.Unknown)

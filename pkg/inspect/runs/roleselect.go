@@ -42,7 +42,7 @@ func readRoles(ctx context.Context, path string) (*timeline.PlacedRoles, error) 
 		return nil, err
 	}
 	files := timeline.RoleFiles{Size: run.job.Size, Nonce: run.job.Nonce}
-	files.HasChecks = run.job.Plan != nil && run.job.Plan.CheckTimeout > 0
+	files.HasChecks = run.job.HasChecks()
 	files.Hosts, _ = launcher.ExpandNodeList(run.job.Hosts, run.job.Size)
 	if files.Control, err = run.reader.ListDir(ctx, signal.ControlDir); err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func (r *runReader) hasSpares() bool {
 
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
 	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce}
-	files.HasChecks = r.Job != nil && r.Job.Plan != nil && r.Job.Plan.CheckTimeout > 0
+	files.HasChecks = r.Job.HasChecks()
 	for i := range r.Nodes {
 		files.Hosts = append(files.Hosts, r.Nodes[i].Host)
 	}

@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -152,14 +151,21 @@ func (r *Run) startOf(defs []roles.Definition, role *roles.Definition) (at time.
 }
 
 // preparedAt returns when an instance of a role that was started at a time could start: when its
-// nodes had joined and passed their checks.
+// nodes had joined and passed their checks. It is zero if one of them has not.
 func (r *Run) preparedAt(instance *Instance, startedAt time.Time) time.Time {
+	states := []record.State{record.StateJoined}
+	if r.Job.HasChecks() {
+		states = append(states, record.StateChecked)
+	}
 	for _, index := range instance.Nodes {
 		if index >= len(r.Nodes) || startedAt.IsZero() {
 			continue
 		}
-		for _, state := range []record.State{record.StateJoined, record.StateChecked} {
-			if at := r.Nodes[index].reachedAt(state); at.After(startedAt) {
+		for _, state := range states {
+			switch at := r.Nodes[index].reachedAt(state); {
+			case !r.Nodes[index].HasReached(state):
+				return time.Time{}
+			case at.After(startedAt):
 				startedAt = at
 			}
 		}
@@ -178,24 +184,6 @@ func (r *Run) endChanges() []instanceChange {
 		at = r.Result.WrittenAt
 	}
 	return []instanceChange{{at, func(seen *roles.Evidence) { seen.RunEnded = true }}}
-}
-
-// LogNodes returns the index of the node of each process, by the beginning of the names of its
-// logs: judge-1, or judge-1.3 if the instance has several processes.
-func (p *PlacedRoles) LogNodes() map[string]int {
-	nodes := make(map[string]int)
-	for _, role := range p.Roles {
-		for _, instance := range role.Instances {
-			for _, process := range instance.Processes {
-				name := fmt.Sprintf("%s-%d", role.Name, instance.Index)
-				if len(instance.Processes) > 1 {
-					name += fmt.Sprintf(".%d", process.Rank)
-				}
-				nodes[name] = p.Members[process.Place]
-			}
-		}
-	}
-	return nodes
 }
 
 // builtInChanges returns the changes of an instance of a role for which flags stand, as far as

@@ -104,14 +104,23 @@ func TestInstanceSpansOfFlags(t *testing.T) {
 	}
 	ranks := instance(2, 0, 0, 1)
 	ranks.Generation = 1
+	joined := timeline.NodeState{Word: record.StateJoined, At: begin}
+	checked := timeline.NodeState{Word: record.StateChecked, At: at(1).At}
+	up := func(seconds int) []timeline.NodeState {
+		state := timeline.NodeState{Word: record.StateServiceUp, At: at(seconds).At}
+		return []timeline.NodeState{joined, checked, state}
+	}
 	run := &timeline.Run{
+		Job: &record.Job{Plan: &record.Plan{CheckTimeout: time.Minute}},
 		Nodes: []timeline.Node{
-			{States: []timeline.NodeState{{Word: record.StateServiceUp, At: at(2).At}}, LastSign: at(10).At},
-			{NodeIndex: 1, States: []timeline.NodeState{{Word: record.StateServiceUp, At: at(3).At}}},
+			{States: up(2), LastSign: at(10).At}, {NodeIndex: 1, States: up(3)},
+			{NodeIndex: 2, States: []timeline.NodeState{joined}},
 		},
 		Control: timeline.Control{Job: at(0), Go: at(4), Drain: at(9)},
 		Roles: &timeline.PlacedRoles{Plan: plan, Roles: []timeline.Role{
-			{RolePlan: &plan.Roles[0], Instances: []timeline.Instance{instance(0, 0, 0), instance(1, 1, 1)}},
+			{RolePlan: &plan.Roles[0], Instances: []timeline.Instance{
+				instance(0, 0, 0), instance(1, 1, 1), instance(3, 2, 2),
+			}},
 			{RolePlan: &plan.Roles[1], Instances: []timeline.Instance{ranks}},
 		}},
 	}
@@ -124,8 +133,9 @@ func TestInstanceSpansOfFlags(t *testing.T) {
 		})
 	}
 	want := map[string]string{
-		"worker.0": "starting 0 0s, ready 0 2s, stopped 0 9s",
-		"worker.1": "starting 0 0s, ready 0 3s, stopped 0 9s",
+		"worker.0": "waiting 0 0s, starting 0 1s, ready 0 2s, stopped 0 9s",
+		"worker.1": "waiting 0 0s, starting 0 1s, ready 0 3s, stopped 0 9s",
+		"worker.2": "waiting 0 0s, stopped 0 9s", // its node has not passed its checks
 		"ranks.0":  "waiting 0 0s, ready 0 4s, restarting 0 5s, starting 1 6s, ready 1 8s, stopped 1 9s",
 	}
 	if diff := cmp.Diff(want, formatSpans(run)); diff != "" {

@@ -79,7 +79,7 @@ func (r *Role) Need(gateOpen bool) int {
 // PlacedRoles has the roles of a run, read from its run directory alone.
 type PlacedRoles struct {
 	Plan    *roles.Plan
-	Roles   []Role // in the order of the plan
+	Roles   []Role // in the order of the plan; that of a driver or of ranks of flags is the last
 	Members []int  // node indices, by place
 }
 
@@ -109,6 +109,24 @@ type RoleFiles struct {
 	Nonce          string   // the attempt's; empty: any
 	Hosts          []string // the nodes', for a plan without them; may be shorter
 	HasChecks      bool     // the nodes have checks, before which nothing starts there
+}
+
+// LogNodes returns the index of the node of each process of the roles of a file, by the beginning of
+// the names of its logs: judge-1, or judge-1.3 if the instance has several processes.
+func (p *PlacedRoles) LogNodes() map[string]int {
+	nodes := make(map[string]int)
+	for _, role := range p.Roles {
+		if role.BuiltIn != "" {
+			continue // the names of its logs have the index of the node
+		}
+		for _, instance := range role.Instances {
+			for _, process := range instance.Processes {
+				log := role.ProcessLogName(instance.Instance, process, 0)
+				nodes[strings.TrimSuffix(log, ".log")] = p.Members[process.Place]
+			}
+		}
+	}
+	return nodes
 }
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].

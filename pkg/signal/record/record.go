@@ -82,6 +82,9 @@ type Job struct {
 	Plan *Plan `json:"plan,omitempty"`
 }
 
+// HasChecks reports whether the nodes have checks, before which nothing starts there. j may be nil.
+func (j *Job) HasChecks() bool { return j != nil && j.Plan != nil && j.Plan.CheckTimeout > 0 }
+
 // Launch has the program that started the daemons, and the job's names there.
 type Launch struct {
 	Launcher string `json:"launcher,omitempty"`
