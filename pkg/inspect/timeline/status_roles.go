@@ -177,14 +177,7 @@ func RoleLines(all []RoleStatus) (lines []string) {
 	for _, role := range all {
 		lines = append(lines, fmt.Sprintf("  role %-*s  %s", names, role.Name, role.Describe()))
 		for _, instance := range role.Waits {
-			line := fmt.Sprintf("    %s %s on %s", instance.Instance, instance.State, cmp.Or(instance.Nodes, "?"))
-			if instance.For > 0 {
-				line += fmt.Sprintf(" for %s of %s", formatClock(instance.For), textutil.FlagDuration(instance.Limit))
-			}
-			if instance.What != "" {
-				line += ": " + instance.What
-			}
-			lines = append(lines, line)
+			lines = append(lines, "    "+instance.Describe())
 		}
 		isLast := func(i InstanceStatus) bool { return i.What == role.LastExit }
 		switch shown := slices.ContainsFunc(role.Waits, isLast); {
@@ -195,6 +188,18 @@ func RoleLines(all []RoleStatus) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// Describe describes the state of the instance in a line.
+func (i InstanceStatus) Describe() string {
+	line := fmt.Sprintf("%s %s on %s", i.Instance, i.State, cmp.Or(i.Nodes, "?"))
+	if i.For > 0 {
+		line += fmt.Sprintf(" for %s of %s", formatClock(i.For), textutil.FlagDuration(i.Limit))
+	}
+	if i.What != "" {
+		line += ": " + i.What
+	}
+	return line
 }
 
 // Describe describes the state of the role in a line.
