@@ -144,6 +144,10 @@ func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord
 	}
 	rec.Number = newest
 	for i := range rec.Offers {
+		if node := rec.Offers[i].NodeIndex; node < 0 || node >= f.Size {
+			return nil, nil, fmt.Errorf("cannot use the plan of the roles: it has a node %d, and the run has %d nodes",
+				node, f.Size)
+		}
 		if offer := &rec.Offers[i]; offer.Host == "" && offer.NodeIndex < len(f.Hosts) {
 			offer.Host = f.Hosts[offer.NodeIndex]
 		}
@@ -151,6 +155,13 @@ func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord
 	plan, err := rec.MakePlan(rec.Roles)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot plan the roles of the run again: %w", err)
+	}
+	for _, role := range plan.Roles {
+		isEmpty := func(instance roles.Instance) bool { return len(instance.Processes) == 0 }
+		if slices.ContainsFunc(role.Instances, isEmpty) {
+			return nil, nil, fmt.Errorf("cannot use the plan of the roles: role %s has an instance without processes",
+				role.Name)
+		}
 	}
 	return plan, rec, nil
 }

@@ -1,6 +1,9 @@
 package timeline
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +55,32 @@ func TestRoleLines(t *testing.T) {
 		"    judge.1 restarting on n1: died\n    +2 more"
 	if got := strings.Join(RoleLines([]RoleStatus{role}), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestDamagedPlan verifies that a plan with nodes that the run does not have, or with a role without
+// processes, is a problem and nothing else.
+func TestDamagedPlan(t *testing.T) {
+	for _, tc := range []struct{ recording, from, to string }{
+		{"roles-waiting", `"node_index":1`, `"node_index":-1`},
+		{"roles-waiting", `"node_index":1`, `"node_index":2147483647`},
+		{"waiting", `"node_index":1`, `"node_index":4`},
+		{"good", `"ranks_per_node":1`, `"ranks_per_node":-11`},
+	} {
+		dir, now := recorded(t, tc.recording)
+		plan := filepath.Join(dir, "control", "plan.0000")
+		data, err := os.ReadFile(plan)
+		if err != nil || !bytes.Contains(data, []byte(tc.from)) {
+			t.Fatalf("%s has no %s: %v", plan, tc.from, err)
+		}
+		if err := os.WriteFile(plan, bytes.ReplaceAll(data, []byte(tc.from), []byte(tc.to)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run, err := Read(t.Context(), dir, DepthFull)
+		if err != nil || run.Roles != nil || len(run.Problems) == 0 {
+			t.Errorf("%s with %s: %+v, %v", tc.recording, tc.to, run.Problems, err)
+			continue
+		}
+		SummarizeRun(run, Observation{Now: now})
 	}
 }
