@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
@@ -116,11 +119,21 @@ func (o *options) commonSettings() config.List {
 			"maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
 		config.NewSwitch("dry-run", &o.dryRun,
 			"print the configuration, and do nothing").WithoutFile(),
-		config.NewSwitch("roles", &o.printRoles,
+		config.NewValue("roles", "", &o.printRoles, parseRolesSwitch, config.ShowUnchanged,
 			"with --dry-run, print the roles for which the flags stand, as a file for "+
 				"--config").WithoutFile().WithoutVariable(),
 		config.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
+}
+
+// parseRolesSwitch reads the value of --roles, which other programs would take for a file.
+func parseRolesSwitch(value string) (bool, error) {
+	parsed, err := strconv.ParseBool(value)
+	if err != nil {
+		err = errors.New("this switch has no value; for a file of roles: --config=" +
+			textutil.QuoteShellWord(value))
+	}
+	return parsed, err
 }
 
 const jsonFormat = "json"

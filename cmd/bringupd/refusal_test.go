@@ -68,6 +68,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"local --job-id=history", "use any name but"},
 		{"hosts --hosts=a --job-id=../x", "--job-id=../x: use 1 to 128 letters"},
 		{"--verbose=loud", "--verbose=loud: give true or false"},
+		{"local --roles=job.yaml", "--roles=job.yaml … file of roles: --config=job.yaml"},
 		{"--sandbox-cmd=x --sandbox-ready=tpc:80", "--sandbox-ready=tpc:80 … is it tcp?"},
 		{"--head-ready=tcp:80 RANK0", "--head-ready … --head-cmd"},
 		{"--sandbox-ready=tcp:80 RANK0", "--sandbox-ready … --sandbox-cmd"},

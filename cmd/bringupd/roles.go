@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/preflight"
@@ -108,6 +110,10 @@ func (w *runSelector) printRoles(ctx context.Context, query runs.RoleQuery, args
 			"cannot watch the roles of a run: give one of them, for example: bringupd roles --watch judge")
 	}
 	if query.Path, err = w.findRun(ctx, args); err != nil {
+		if ext := filepath.Ext(query.Role); ext == ".yaml" || ext == ".yml" {
+			return usageErrorf("cannot show the roles of a file like those of a run: give --dry-run=%s",
+				textutil.QuoteShellWord(query.Role))
+		}
 		return runArgError(err)
 	}
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own == query.Path {

@@ -43,6 +43,7 @@ func TestRoles(t *testing.T) {
 	for _, tc := range []refusal{
 		{"roles", "find a run in"},
 		{"roles --watch", "watch the roles of a run: give one of them"},
+		{"roles job.yaml", "give --dry-run=job.yaml"},
 		{"roles --fail=node:1", "give the file with the roles"},
 		{"roles --dry-run=job.yaml --nodes=4 --gpus-per-node=2 --fail=x.1", "--fail=x.1"},
 		{"roles --format=%x", "--format=%x: after % there must be h (host)"},

@@ -196,6 +196,10 @@ func (a *Summary) adviseNotFound() []string {
 		return []string{"check that the program to spawn exists on " + a.nodeName(a.Cause.NodeIndex) +
 			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}
+	if isShellWord(a.Driver) {
+		return []string{fmt.Sprintf("%s is a word of the shell, and no shell reads the command: give the "+
+			"whole line to one, as in: -- sh -c '%s …'", a.Driver, a.Driver)}
+	}
 	var steps []string
 	if strings.HasSuffix(a.Driver, ".py") && !strings.ContainsAny(a.Driver, "/ ") {
 		steps = append(steps,
@@ -215,6 +219,15 @@ func (a *Summary) adviseNotFound() []string {
 	}
 	return append(steps, fmt.Sprintf("give the driver's path: %s is searched for in the job's PATH on %s, "+
 		"not in your login's", a.Driver, a.nodeName(0)))
+}
+
+// assignment matches a shell's assignment of a variable before a command.
+var assignment = textutil.CompileLazily(`^[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,-]*$`)
+
+// isShellWord reports whether a command that was not found means something to a shell only.
+func isShellWord(command string) bool {
+	return slices.Contains([]string{"cd", "source", ".", "export", "module", "ulimit", "exec", "set"}, command) ||
+		assignment().MatchString(command)
 }
 
 // sigkillExitCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
