@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Exit describes the end of a generation of an instance: of its first process that has ended, or
@@ -100,9 +102,10 @@ func (b *RestartBudget) DescribeUsed(policy RestartPolicy) string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; it had been started again once within %s", policy.Window)
+		return fmt.Sprintf("; it had been started again once within %s", textutil.FlagDuration(policy.Window))
 	default:
-		return fmt.Sprintf("; it had been started again %d times within %s", b.Used(), policy.Window)
+		return fmt.Sprintf("; it had been started again %d times within %s", b.Used(),
+			textutil.FlagDuration(policy.Window))
 	}
 }
 

@@ -243,7 +243,7 @@ func TestOneshotTimeout(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.later()
 		r.wantCause(record.Failure{}, "the setup.1 of n1 had not ended after 1m0s; it had been started again once "+
-			"within 10m0s")
+			"within 10m")
 		r.want("starts", r.starts(), "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
 	})
 }
