@@ -96,6 +96,8 @@ var mistakes = []mistake{
 		"--framework=ray"},
 	{`bringupd local --nodes=1 --ranks-per-node=1 ` + prints("RuntimeError: CUDA error: invalid device ordinal"), 1,
 		"--bind=cpu,memory,network"},
+	{`bringupd local --nodes=1 -- sh -c 'kill -USR1 $$'`, 138, "sbatch --signal"},
+	{`bringupd local --nodes=1 --ranks-per-node=1 -- sh -c 'kill -USR2 $$'`, 140, "sbatch --signal"},
 	{`bringupd local --nodes=1 --deadline=1s -- sleep 300`, 124, "give a longer --deadline"},
 
 	// Services, setup and directories.

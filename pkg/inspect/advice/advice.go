@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -181,6 +183,8 @@ func (a *Summary) adviseDriver() []string {
 	switch {
 	case a.DriverEnd.OOM != nil:
 		steps = append(steps, a.enoughMemory())
+	case userSignals[a.Code] != "":
+		steps = append([]string{adviseUserSignal(userSignals[a.Code])}, steps...)
 	case a.Code == sigkillExitCode:
 		steps = slices.Concat(steps, a.findKiller([]int{0}), a.moreMemory())
 	}
@@ -233,6 +237,19 @@ func isShellWord(command string) bool {
 // sigkillExitCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
 const sigkillExitCode = 137
 
+// userSignals are, by the exit code of a program that has died of them, the signals that schedulers
+// send on request.
+var userSignals = map[int]string{
+	128 + int(unix.SIGUSR1): "SIGUSR1",
+	128 + int(unix.SIGUSR2): "SIGUSR2",
+}
+
+// adviseUserSignal returns the step for a program that has died of such a signal.
+func adviseUserSignal(name string) string {
+	return fmt.Sprintf("%s ends a program that has no handler for it: set one before anything else, or leave "+
+		"out what sends it, such as sbatch --signal", name)
+}
+
 // fullLogStep returns the step that reads the log about the cause, unless its last lines are the
 // whole log.
 func (a *Summary) fullLogStep() []string {
@@ -255,6 +272,8 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	switch {
 	case c.OOM != nil:
 		steps = append(steps, a.enoughMemory())
+	case userSignals[a.Code] == c.Signal && c.Signal != "":
+		steps = append(steps, adviseUserSignal(c.Signal))
 	case c.Signal == "SIGKILL" || c.Code == sigkillExitCode:
 		steps = slices.Concat(steps, a.findKiller([]int{c.NodeIndex}), a.moreMemory())
 	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
