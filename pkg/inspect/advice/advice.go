@@ -201,8 +201,8 @@ func (a *Summary) adviseNotFound() []string {
 			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}
 	if isShellWord(a.Driver) {
-		return []string{fmt.Sprintf("%s is a word of the shell, and no shell reads the command: give the "+
-			"whole line to one, as in: -- sh -c '%s …'", a.Driver, a.Driver)}
+		return []string{fmt.Sprintf("%s is a word of the shell, and no shell reads the command: "+
+			"give the whole line to one, as in: -- sh -c '%s …'", a.Driver, a.Driver)}
 	}
 	var steps []string
 	if strings.HasSuffix(a.Driver, ".py") && !strings.ContainsAny(a.Driver, "/ ") {
@@ -230,8 +230,8 @@ var assignment = textutil.CompileLazily(`^[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,
 
 // isShellWord reports whether a command that was not found means something to a shell only.
 func isShellWord(command string) bool {
-	return slices.Contains([]string{"cd", "source", ".", "export", "module", "ulimit", "exec", "set"}, command) ||
-		assignment().MatchString(command)
+	words := []string{"cd", "source", ".", "export", "module", "ulimit", "exec", "set"}
+	return slices.Contains(words, command) || assignment().MatchString(command)
 }
 
 // sigkillExitCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
@@ -246,8 +246,8 @@ var userSignals = map[int]string{
 
 // adviseUserSignal returns the step for a program that has died of such a signal.
 func adviseUserSignal(name string) string {
-	return fmt.Sprintf("%s ends a program that has no handler for it: set one before anything else, or leave "+
-		"out what sends it, such as sbatch --signal", name)
+	return fmt.Sprintf("%s ends a program that has no handler for it: set one before anything "+
+		"else, or leave out what sends it, such as sbatch --signal", name)
 }
 
 // fullLogStep returns the step that reads the log about the cause, unless its last lines are the
