@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -49,28 +50,34 @@ func readConfig(path string, read FileReader, all List, blocks []Block) (driver 
 	return applyConfig(path, top, all, blocks)
 }
 
-// maxLocatedLines is the maximum number of lines of a file in which a syntax error is located.
-const maxLocatedLines = 2000
+// maxLocatedLines is how many lines before its occurrence the cause of a syntax error is searched.
+const maxLocatedLines = 50
 
 // syntaxError returns an error of the YAML parser with the line after the longest part of the file
-// that can be read. The parser itself names the line in which the block with the mistake begins.
+// that can be read: the mistake, or what it does not continue. The parser itself names the line in
+// which the block with the mistake begins.
 func syntaxError(path string, data []byte, err error) error {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	reason := strings.TrimPrefix(err.Error(), "yaml: ")
-	if len(lines) > maxLocatedLines {
-		return UsageErrorf("cannot read the configuration %s: %s", path, reason)
-	}
-	if line, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(line, "line ") {
-		reason = after
-	}
-	read := len(lines) - 1
-	for ; read > 0; read-- {
+	parse := func(count int) error {
 		var root yaml.Node
-		if yaml.Unmarshal(bytes.Join(lines[:read], nil), &root) == nil {
+		return yaml.Unmarshal(bytes.Join(lines[:count], nil), &root)
+	}
+	// From this line on the error is the same.
+	line := 1 + sort.Search(len(lines)-1, func(i int) bool {
+		found := parse(i + 1)
+		return found != nil && found.Error() == err.Error()
+	})
+	for at := line; at > max(0, line-maxLocatedLines); at-- {
+		if at == 1 || parse(at-1) == nil {
+			line = at
 			break
 		}
 	}
-	return UsageErrorf("cannot read the configuration %s:%d: %s", path, read+1, reason)
+	reason := strings.TrimPrefix(err.Error(), "yaml: ")
+	if at, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(at, "line ") {
+		reason = after
+	}
+	return UsageErrorf("cannot read the configuration %s:%d: %s", path, line, reason)
 }
 
 func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {
