@@ -231,12 +231,15 @@ func IsReportingTask(env Environment) bool {
 }
 
 // LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that
-// all tasks of a launch have, because the launcher writes what they report to one place.
+// all tasks of a launch have, because the launcher writes what they report to one place. Variables
+// of other launchers, in which this one runs, do not count.
 func LeavesErrors(env Environment) bool {
-	return slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
-		rank := env.valueOf(l.traits.RankVariable)
-		return l.traits.MergesErrors && rank != "" && rank != "0"
-	})
+	l, err := likeliestLauncher(env, Overrides{})
+	if err != nil || l.claim(env, Overrides{}) == claimNone {
+		return false
+	}
+	rank := env.valueOf(l.traits.RankVariable)
+	return l.traits.MergesErrors && rank != "" && rank != "0"
 }
 
 func launcherVariables(of func(Traits) string) []string {
