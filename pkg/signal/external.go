@@ -82,7 +82,12 @@ func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 // RequestStop requests the orderly end from the run's head, from outside the job. A second request
 // has no effect.
 func (d *Dir) RequestStop(ctx context.Context) error {
-	err := d.PublishOnce(ctx, filepath.Join(ControlDir, NameStop), &record.Mark{})
+	stop := new(record.StopRequest)
+	var err error
+	if stop.LastChange, err = d.NewReader().lastChangeTime(ctx); IsStalled(err) {
+		return err
+	}
+	err = d.PublishOnce(ctx, filepath.Join(ControlDir, NameStop), stop)
 	if errors.Is(err, ErrAlreadyPublished) {
 		return nil
 	}

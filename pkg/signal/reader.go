@@ -48,27 +48,24 @@ func (d *Dir) NewReader() *Reader {
 // LastChangeTime returns when a daemon last changed names in the run directory at path, by the
 // server's clock. Heartbeats change names for as long as the daemons live.
 func LastChangeTime(ctx context.Context, path string) (last time.Time, err error) {
-	share := Access{}.withDefaults()
-	stat := func(name string) (time.Time, error) {
-		facts, err := guardedCall(ctx, share, "inspect", name, share.FS.Stat)
-		if err != nil {
-			return time.Time{}, callError("stat", name, err)
-		}
-		return facts.ModTime, nil
+	reader, err := OpenReader(ctx, path)
+	if err != nil {
+		return last, err
 	}
+	return reader.lastChangeTime(ctx)
+}
+
+func (r *Reader) lastChangeTime(ctx context.Context) (last time.Time, err error) {
 	for _, sub := range []string{ControlDir, NodesDir} {
-		dir := filepath.Join(path, sub)
-		at, err := stat(dir)
+		dir := filepath.Join(r.path, sub)
+		facts, err := guardedCall(ctx, r.access, "inspect", dir, r.access.FS.Stat)
 		if err != nil {
-			return last, err
+			return last, callError("stat", dir, err)
 		}
+		at := facts.ModTime
 		if sub == ControlDir {
-			byUser, err := stopTime(ctx, share, dir, stat)
-			if err != nil {
+			if at, err = r.omitStop(ctx, at); err != nil {
 				return last, err
-			}
-			if at.Sub(byUser) < maxStopDelay { // its request is the last change
-				continue
 			}
 		}
 		if at.After(last) {
@@ -81,18 +78,26 @@ func LastChangeTime(ctx context.Context, path string) (last time.Time, err error
 // maxStopDelay is the maximum time from the write of a request to stop until its name appears.
 const maxStopDelay = 2 * time.Second
 
-// stopTime returns when a request to stop was written from outside; zero if there is none.
-func stopTime(
-	ctx context.Context, share Access, dir string, stat func(string) (time.Time, error),
-) (time.Time, error) {
-	names, err := share.listNames(ctx, dir, func(FileAttributes) error { return nil })
-	switch {
-	case err != nil:
-		return time.Time{}, callError("list", dir, err)
-	case !slices.Contains(names, NameStop):
-		return time.Time{}, nil
+// omitStop returns when a daemon last changed names in ControlDir, where they last changed at the
+// given time. If a request to stop from outside is that change, the request has the time before it.
+func (r *Reader) omitStop(ctx context.Context, at time.Time) (time.Time, error) {
+	control, err := r.ListDir(ctx, ControlDir)
+	if err != nil {
+		return at, err
 	}
-	return stat(filepath.Join(dir, NameStop))
+	if _, exists := slices.BinarySearch(control.Names, NameStop); !exists {
+		return at, nil
+	}
+	var stop record.StopRequest
+	written, err := control.ReadRecord(ctx, NameStop, "", &stop)
+	switch {
+	case written.IsZero():
+		return at, err
+	case at.Sub(written) >= maxStopDelay:
+		return at, nil
+	default:
+		return stop.LastChange, nil
+	}
 }
 
 // DirSnapshot is a directory, as one listing has shown it.
@@ -174,7 +179,14 @@ func (f *DirSnapshot) ReadLastLine(ctx context.Context, name string) string {
 	if err != nil {
 		return ""
 	}
-	text := cmp.Or(string(content.Tail), string(content.Data))
+	text := string(content.Data)
+	if content.Tail != nil { // its first line is cut, so that a secret in it may not be found
+		tail := string(content.Tail)
+		text = tail[strings.IndexAny(tail, "\r\n")+1:]
+		if text == tail {
+			return ""
+		}
+	}
 	for _, line := range slices.Backward(strings.Split(text, "\n")) {
 		line = strings.TrimSpace(textutil.RedactText(textutil.TerminalLine(line)))
 		if line != "" {

@@ -158,6 +158,15 @@ func TestLastChangeTime(t *testing.T) {
 	is(long, map[string]time.Time{stop: now, control: now, nodes: long})
 	is(now, map[string]time.Time{stop: recently, control: now, nodes: long})
 	is(recently, map[string]time.Time{stop: now, control: now, nodes: recently})
+	before := now.Add(-time.Second)
+	data, err := (&Dir{nonce: "a", size: 1}).encodeRecord(&record.StopRequest{LastChange: before})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(stop, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is(before, map[string]time.Time{stop: now, control: now, nodes: long})
 }
 
 // TestReaderGivesUp verifies that a file system that does not answer blocks a reader no longer than

@@ -18,7 +18,7 @@ import (
 func allRecords() []record.Record {
 	return []record.Record{
 		&record.Job{}, &record.Joined{}, &record.Mark{}, &record.Head{}, &record.Failure{},
-		&record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{},
+		&record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{}, &record.StopRequest{},
 	}
 }
 
@@ -47,6 +47,7 @@ func fullRecords() []record.Record {
 		&cause,
 		&record.Abort{Code: 77, Outcome: "service", Cause: cause, BadNodes: []string{"n3"}},
 		&record.OrderlyEnd{Code: 1, Reason: "the driver has ended"},
+		&record.StopRequest{LastChange: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
 		&record.Done{LeftProcesses: []string{"pid 7 (sh)"}, Share: &asked},
 		&record.Result{
 			Run: "17.0", Size: 4, Code: 77, Outcome: "service", Reason: "it died", Cause: &cause,

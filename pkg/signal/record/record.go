@@ -136,6 +136,14 @@ type Mark struct {
 	Header
 }
 
+// StopRequest is a request from outside for the orderly end.
+type StopRequest struct {
+	Header
+	// LastChange is when a daemon last changed names in the run directory before the request, by the
+	// server's clock. The request itself is no sign of life.
+	LastChange time.Time `json:"last_change"`
+}
+
 // Checked has the results of a node's checks.
 type Checked struct {
 	Header
