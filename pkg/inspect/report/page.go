@@ -27,7 +27,8 @@ var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
 	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] },
 	"box":   func(label, log string, lines []string) lineBox { return lineBox{label, log, lines} },
-	"lines": countLines, "fileLink": fileLink, "states": func() []roles.InstanceStatus { return laneStates },
+	"lines": countLines, "fileLink": fileLink, "plural": textutil.PluralForm,
+	"states": func() []roles.InstanceStatus { return laneStates },
 }
 
 func countLines(lines []string) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -50,6 +51,22 @@ func TestErrorOfTheCause(t *testing.T) {
 	want := "<title>Failed: 4711.0: raylet: cannot allocate 8.0 GiB for a task argument</title>"
 	if page := pageOf(t, look(2, true)); !strings.Contains(page, want) {
 		t.Errorf("the page has no %s", want)
+	}
+}
+
+// TestSingularForms verifies the words of a page about a single node, consequence, check and line.
+func TestSingularForms(t *testing.T) {
+	v := look(1, false)
+	v.Banner.Chain = []CauseEntry{{First: true}, {Lines: []string{"a"}}}
+	v.Banner.More = 1
+	v.Checks = []CheckGroup{{Verdict: string(check.Pass), Tone: SeverityGood, ID: "node.clock"}}
+	page := pageOf(t, v)
+	for _, want := range []string{
+		"1 node, the slowest first", "and 1 more consequence<", "its last line<", "1 check passed or skipped",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
 	}
 }
 
