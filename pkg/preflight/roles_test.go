@@ -97,8 +97,8 @@ func TestFormatTextInJob(t *testing.T) {
 		message string
 	}{
 		{name: "a job", environ: "SLURM_JOB_ID=1 SLURM_JOB_NODELIST=x[1-2] SLURM_GPUS_ON_NODE=1",
-			message: "cannot place the roles: b needs the rest, at least 1 node: 1 node in all, and the job has 0 in group 1; " +
-				"give the job more, or the roles fewer"},
+			message: "cannot place the roles: b needs the rest, at least 1 node: 1 node in all, and the " +
+				"job has 0 in group 1; give the job more, or the roles fewer"},
 		{name: "a heterogeneous job", environ: het, want: []string{"x3", "x4", "x1", "x2"}},
 		{name: "a step of it", environ: het, id: &launcher.Identity{Hosts: []string{"x3", "x1"},
 			Size: 2, GPUs: 1}, want: []string{"x3", "x1"}},
@@ -154,7 +154,8 @@ func TestFormatTextInJob(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for _, tc := range []struct{ name, text, message string }{
-		{"too many nodes", "- {name: a, nodes: 5, command: c}\n", "cannot place the roles: a needs 5 nodes: 5 nodes in all, and the job has 4;"},
+		{"too many nodes", "- {name: a, nodes: 5, command: c}\n",
+			"cannot place the roles: a needs 5 nodes: 5 nodes in all, and the job has 4;"},
 		{"only spares", "spares: 4\nroles:\n- {name: a, nodes: all, command: c}\n",
 			"cannot place the roles: all 4 nodes are spare"},
 		{"no such probe", "- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n",
@@ -328,8 +329,8 @@ func TestFormatScript(t *testing.T) {
 		{name: "all", text: "- {name: a, nodes: all, command: c}",
 			message: "cannot determine the number of nodes: no role of group 0 claims a number of them"},
 		{name: "too few nodes", text: example, counts: []int{2}, gpus: []int{4},
-			message: "cannot place the roles: judge needs 1 node, trainer the rest, at least 1: 2 nodes in all, and the job has 1; " +
-				"give the job more, or the roles fewer"},
+			message: "cannot place the roles: judge needs 1 node, trainer the rest, at least 1: 2 nodes " +
+				"in all, and the job has 1; give the job more, or the roles fewer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := request(tc.counts, tc.gpus).FormatScript(parse(t, tc.text))

@@ -75,7 +75,8 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process,
 			return nil
 		}
 		service.Name = name
-		s.cfg.Children.SetLogName(name, s.role.ProcessLogName(s.instance, p, number)) // both services have it, if there are two
+		// Both services have this log, if there are two.
+		s.cfg.Children.SetLogName(name, s.role.ProcessLogName(s.instance, p, number))
 		service.Env = s.cfg.Host.ChildEnviron(service.Env)
 		own, f := s.startProgram(ctx, startedProcess{process: p, isService: true}, service, nil)
 		started = append(started, own...)

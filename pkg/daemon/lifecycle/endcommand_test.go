@@ -40,7 +40,8 @@ echo "$BRINGUPD_RUN $BRINGUPD_EXIT_CODE $BRINGUPD_VERDICT $BRINGUPD_REASON, $BRI
 		t.Errorf("it got %s: %v", data, err)
 	}
 	variables, err := os.ReadFile(filepath.Join(dir, "variables"))
-	if want := "7.0 75 check GPU 3 of n3 has \ufffd[31mfailed, CUDA error: unknown\n"; err != nil || string(variables) != want {
+	want := "7.0 75 check GPU 3 of n3 has \ufffd[31mfailed, CUDA error: unknown\n"
+	if err != nil || string(variables) != want {
 		t.Errorf("it has the variables %q, want %q: %v", variables, want, err)
 	}
 	if len(logged) != 1 || logged[0].Level != zap.DebugLevel || logged[0].ContextMap()["output"] != "sent" {

@@ -27,7 +27,7 @@ func (n *NodeEvents) ReportSilence(child, errorLine string, silent time.Duration
 		name = "the " + name
 	}
 	rec := silenceEvent(n.Header(), child, name, errorLine, silent)
-	n.Publisher.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
+	n.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
 		ObjectFields:  eventlog.ObjectFields{Child: child},
 		FailureFields: eventlog.FailureFields{What: rec.Message}})
 	n.Report(rec)

@@ -385,7 +385,8 @@ func (r *runReader) addStarts() {
 		role := &r.Roles.Roles[i]
 		for j := range role.Instances {
 			instance := &role.Instances[j]
-			instance.StartedAt = starts[instanceKey(role.RolePlan, role.InstanceName(instance.Instance), instance.Nodes[0])]
+			name := role.InstanceName(instance.Instance)
+			instance.StartedAt = starts[instanceKey(role.RolePlan, name, instance.Nodes[0])]
 		}
 	}
 }

@@ -16,12 +16,12 @@ func (w *Worlds) EndedRanks(name string) (ended []int, newest time.Time) {
 	if !known {
 		return nil, time.Time{}
 	}
-	world.Head.mu.Lock()
-	defer world.Head.mu.Unlock()
-	for _, end := range world.Head.endedRanks {
+	world.mu.Lock()
+	defer world.mu.Unlock()
+	for _, end := range world.endedRanks {
 		if end.recordedAt.After(newest) {
 			newest = end.recordedAt
 		}
 	}
-	return slices.Sorted(maps.Keys(world.Head.endedRanks)), newest
+	return slices.Sorted(maps.Keys(world.endedRanks)), newest
 }

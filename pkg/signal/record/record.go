@@ -139,8 +139,8 @@ type Mark struct {
 // StopRequest is a request from outside for the orderly end.
 type StopRequest struct {
 	Header
-	// LastChange is when a daemon last changed names in the run directory before the request, by the
-	// server's clock. The request itself is no sign of life.
+	// LastChange is when a daemon last changed names in the run directory, by the server's clock: the
+	// request itself is no sign of life.
 	LastChange time.Time `json:"last_change"`
 }
 
