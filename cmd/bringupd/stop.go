@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -45,7 +46,8 @@ func (inv *invocation) stopCommand() *cli.Command {
 		if err := run.RequestStop(ctx); err != nil {
 			return err
 		}
-		inv.printMessage("asked run %s of %d nodes to end (%s)", run.Name(), run.jobRecord.Size, run.Path())
+		inv.printMessage("asked run %s of %d %s to end (%s)", run.Name(), run.jobRecord.Size,
+			textutil.PluralForm(run.jobRecord.Size, "node"), run.Path())
 		return nil
 	})
 }
