@@ -96,6 +96,7 @@ var errDeadline = health.ErrDeadline
 func (h *head) roleHead() *instances.Head { return h.running.roles.Load() }
 
 func (h *head) suspects() lifecycle.Suspects {
-	ranks := func() []lifecycle.LastRank { return h.roleHead().LastRanks() }
-	return lifecycle.Suspects{Events: h.node.nodeEvents, Log: h.nodeEventLog, LastRanks: ranks}
+	return lifecycle.Suspects{Events: h.node.nodeEvents, Log: h.nodeEventLog,
+		LastRanks: func() []lifecycle.LastRank { return h.roleHead().LastRanks() },
+		IsLost:    func(node int) bool { return h.roleHead().IsLost(node) }}
 }

@@ -43,3 +43,13 @@ func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 	}
 	return last
 }
+
+// IsLost reports whether a node is lost. h may be nil: there are no instances yet.
+func (h *Head) IsLost(node int) bool {
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost[node]
+}

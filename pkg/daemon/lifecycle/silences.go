@@ -71,17 +71,19 @@ func (c *NodeEventLog) addSilence(rec record.Event) {
 
 // describeSilences returns a clause, which follows why a timeout has expired, about the processes
 // that have printed an error and nothing since, and the error of the first of them: the likely
-// reason. Both are empty if there are none.
-func (c *NodeEventLog) describeSilences() (clause, errorLine string) {
+// reason. Both are empty if there are none. A node that is lost has no processes.
+func (c *NodeEventLog) describeSilences(isLost func(node int) bool) (clause, errorLine string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.silent) == 0 {
+	silent := slices.Clone(c.silent)
+	c.mu.Unlock()
+	silent = slices.DeleteFunc(silent, func(s silentProcess) bool { return isLost(s.node) })
+	if len(silent) == 0 {
 		return "", ""
 	}
-	first := slices.MinFunc(c.silent, func(a, b silentProcess) int { return a.since.Compare(b.since) })
+	first := slices.MinFunc(silent, func(a, b silentProcess) int { return a.since.Compare(b.since) })
 	clause = fmt.Sprintf(": %s printed %s %s ago and nothing since", first.name, first.errorLine,
 		formatSilence(time.Since(first.since)))
-	if more := len(c.silent) - 1; more > 0 {
+	if more := len(silent) - 1; more > 0 {
 		clause += fmt.Sprintf(", and %d more likewise", more)
 	}
 	return clause, first.errorLine

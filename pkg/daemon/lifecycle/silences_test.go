@@ -38,6 +38,8 @@ func TestDescribeSilences(t *testing.T) {
 		{"one has gone on and is silent again", []record.Event{silent(1, "rank 3", "A", 9*time.Minute),
 			silent(1, "rank 3", "", 0), silent(1, "rank 3", "B", time.Minute)},
 			": rank 3 (n) printed B 12m ago and nothing since", "B", 2},
+		{"the node of the first one is lost", []record.Event{silent(7, "rank 3", "A", time.Minute),
+			silent(2, "driver", "B", 0)}, ": driver (n) printed B 11m ago and nothing since", "B", 2},
 		{"all have gone on", []record.Event{silent(1, "rank 3", "A", 0), silent(1, "rank 3", "", 0)},
 			"", "", 1},
 	} {
@@ -49,7 +51,7 @@ func TestDescribeSilences(t *testing.T) {
 					events.AddEvent(event)
 				}
 				time.Sleep(11 * time.Minute)
-				clause, line := events.describeSilences()
+				clause, line := events.describeSilences(func(node int) bool { return node == 7 })
 				if clause != tc.clause || line != tc.line || logged.Len() != tc.warnings {
 					t.Errorf("%q with the error %q after %d warnings, want %q with %q after %d",
 						clause, line, logged.Len(), tc.clause, tc.line, tc.warnings)

@@ -33,6 +33,7 @@ type Suspects struct {
 	Events    *NodeEvents // the head's
 	Log       *NodeEventLog
 	LastRanks func() []LastRank
+	IsLost    func(node int) bool // the run goes on without the node
 }
 
 const (
@@ -72,7 +73,7 @@ func (o outlivingRanks) due(last []LastRank, now time.Time) (due []LastRank) {
 // process that has printed an error and nothing since, with its error, or else a rank that has
 // outlived all others of its world. Both are empty if there is none.
 func (s Suspects) Describe() (clause, errorLine string) {
-	if clause, errorLine = s.Log.describeSilences(); clause != "" {
+	if clause, errorLine = s.Log.describeSilences(s.IsLost); clause != "" {
 		return clause, errorLine
 	}
 	last := slices.DeleteFunc(s.LastRanks(), func(one LastRank) bool {
