@@ -35,7 +35,7 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			membership.AddLastLines(ctx, h.node.Dir, lacks)
+			membership.AddLastLines(ctx, h.node.Dir, h.node.id.Size, lacks)
 			h.node.Log.Info(h.formatWait(lacks, waited))
 		}
 	}
@@ -82,7 +82,7 @@ func (h *head) describeUnfinished(ctx context.Context) string {
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
-		membership.AddLastLines(ctx, h.node.Dir, lacks)
+		membership.AddLastLines(ctx, h.node.Dir, h.node.id.Size, lacks)
 		return "the gate was not open: " + h.formatWait(lacks, h.node.Events.SinceStart())
 	case len(h.node.cfg.Driver) == 0:
 		return "it was not stopped"

@@ -133,6 +133,8 @@ func TestWaitFormat(t *testing.T) {
 		{"a setup command", ", for 1 of 64 nodes: setup command or checks not done: n5", true, []UnmetStep{
 			{Step: record.PhaseCheck, Nodes: []int{5}},
 		}},
+		{"what it prints", ", for 2 of 64 nodes: setup command or checks not done: n5 6, of which n5 has printed: " +
+			"wheel 3 of 9", true, []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5, 6}, Last: "wheel 3 of 9"}}},
 		{"services", ", for 2 of 64 nodes: worker (2 of 4 ready): worker.1 on n1: not ready for 45s of 30m: " +
 			"loading 61 %, and 1 more on n2", false, []UnmetStep{roleStep(progress("worker", "12"), "loading 61 %")}},
 		{"a role of a file", ", for 2 of 64 nodes: judge (2 of 4 ready): judge.1 on n1: not ready for 45s of 30m, " +

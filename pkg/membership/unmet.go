@@ -27,6 +27,8 @@ type UnmetStep struct {
 	Step  record.Phase    // in which the role starts, if it is about a role
 	Role  *roles.Progress // nil if it is about nodes
 	Nodes []int           // sorted; empty if no single node is concerned
+	// Last is the last line of the log of the setup command of the first node; empty if there is none.
+	Last string
 }
 
 // UnmetSteps returns what the gate waits for, in the order of the sequence. It returns each node with
@@ -100,18 +102,23 @@ func newUnmetRole(role roles.Progress) UnmetStep {
 const lastLineTimeout = 2 * time.Second
 
 // AddLastLines adds to the first late instance of each role the last line of its log, unless it is known
-// what the instance waits for. If the logs cannot be read in time, it adds nothing.
-func AddLastLines(ctx context.Context, run *signal.Dir, lacks []UnmetStep) {
+// what the instance waits for, and to a check that of the setup command of the first node, in a run of
+// size nodes. If the logs cannot be read in time, it adds nothing.
+func AddLastLines(ctx context.Context, run *signal.Dir, size int, lacks []UnmetStep) {
 	ctx, cancel := context.WithTimeout(ctx, lastLineTimeout)
 	defer cancel()
 	logs, err := run.NewReader().ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return
 	}
-	for _, l := range lacks {
-		if l.Role != nil && len(l.Role.Late) > 0 && l.Role.Late[0].Last == "" {
+	for i := range lacks {
+		l := &lacks[i]
+		switch {
+		case l.Role != nil && len(l.Role.Late) > 0 && l.Role.Late[0].Last == "":
 			first := &l.Role.Late[0]
 			first.Last = logs.ReadLastLine(ctx, first.Log)
+		case l.Role == nil && l.Step == record.PhaseCheck:
+			l.Last = logs.ReadLastLine(ctx, signal.LogName(SetupName, l.Nodes[0], size))
 		}
 	}
 }
@@ -217,6 +224,9 @@ func (f WaitFormat) Format(lacks []UnmetStep, now time.Time, waited time.Duratio
 			part = fmt.Sprintf("%s does not report all %d nodes yet", f.Framework, f.Size)
 		case l.Step == record.PhaseCheck && f.HasSetup:
 			part = setupLabel + ": " + f.Who(l.Nodes)
+			if l.Last != "" {
+				part += ", of which " + f.Who(l.Nodes[:1]) + " has printed: " + l.Last
+			}
 		default:
 			part = labelsByStep[l.Step].ManyMissing + ": " + f.Who(l.Nodes)
 		}

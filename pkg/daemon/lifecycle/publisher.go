@@ -239,7 +239,7 @@ func (r *Publisher) RunPhase(name record.Phase, part func() error) error {
 	}
 	took := time.Since(begin)
 	r.Log.Log(ProgressLevel(took), "phase "+string(name)+" is over",
-		zap.Duration("took", took.Round(10*time.Microsecond)))
+		zap.Duration("took", took.Round(time.Millisecond)))
 	return nil
 }
 

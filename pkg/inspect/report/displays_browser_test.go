@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
 // samplePages returns the views of the runs whose pages are tested on all displays.

@@ -65,7 +65,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	case s.State == StateUp && hasRoles:
 		return untilStopped + s.Path, nil
 	case s.State == StateUp && v.plan.HasRanks:
-		return "the job ends when all ranks have ended, or when one fails", nil
+		return v.describeRanksEnd(), nil
 	case s.State == StateUp && v.plan.Driver != "":
 		return "the job ends when the driver ends", nil
 	case s.State == StateUp:
@@ -81,6 +81,22 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	default:
 		return "the gate opens when it does", nil
 	}
+}
+
+// describeRanksEnd describes when the run of ranks of flags ends.
+func (v *statusView) describeRanksEnd() string {
+	for i := range v.progress {
+		role := &v.progress[i]
+		switch left := role.Restarts.Max - v.run.Roles.Roles[i].RestartCount(); {
+		case role.BuiltIn != roles.BuiltInRanks:
+		case role.Placement.RanksGoOn:
+			return "the job ends when all ranks have ended"
+		case left > 0:
+			return fmt.Sprintf("the job ends when all ranks have ended, or when one fails: "+
+				"they may be started again %d of %d times", left, role.Restarts.Max)
+		}
+	}
+	return "the job ends when all ranks have ended, or when one fails"
 }
 
 // untilStopped describes what ends a run without a driver, before its path.

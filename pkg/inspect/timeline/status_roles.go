@@ -190,9 +190,18 @@ func RoleLines(all []RoleStatus) (lines []string) {
 	return lines
 }
 
+// statusWord returns the word for a state in texts for people: an instance that is lost has failed, and
+// its node may be fine.
+func statusWord(status roles.InstanceStatus) string {
+	if status == roles.StatusLost {
+		return "failed"
+	}
+	return string(status)
+}
+
 // Describe describes the state of the instance in a line.
 func (i InstanceStatus) Describe() string {
-	line := fmt.Sprintf("%s %s on %s", i.Instance, i.State, cmp.Or(i.Nodes, "?"))
+	line := fmt.Sprintf("%s %s on %s", i.Instance, statusWord(i.State), cmp.Or(i.Nodes, "?"))
 	if i.For > 0 {
 		line += fmt.Sprintf(" for %s of %s", formatClock(i.For), textutil.FlagDuration(i.Limit))
 	}
@@ -214,7 +223,7 @@ func (r RoleStatus) Describe() string {
 	parts := []string{fmt.Sprintf("%d/%d %s", r.Ready, r.Instances, word)}
 	for _, other := range r.countsByStatus()[1:] {
 		if *other.count > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", *other.count, other.status))
+			parts = append(parts, fmt.Sprintf("%d %s", *other.count, statusWord(other.status)))
 		}
 	}
 	if r.Ready == 0 && len(parts) > 1 {

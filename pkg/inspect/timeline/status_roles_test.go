@@ -51,7 +51,7 @@ func TestRoleLines(t *testing.T) {
 		Restarts: 9, MoreWaits: 2, LastExit: "died",
 		Waits: []InstanceStatus{{Instance: "judge.1", State: "restarting", Nodes: "n1", What: "died"}},
 	}
-	want := "  role judge  5/12 ready, 6 restarting, 1 lost, needs 8, 9 restarts\n" +
+	want := "  role judge  5/12 ready, 6 restarting, 1 failed, needs 8, 9 restarts\n" +
 		"    judge.1 restarting on n1: died\n    +2 more"
 	if got := strings.Join(RoleLines([]RoleStatus{role}), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -299,6 +299,8 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	case n.step == stepFailed:
 		s.Mark = markFailed
 		s.Step, s.What = n.describeFailure()
+	case n.isLost:
+		s.Mark, s.What = markLost, "the run goes on without it"
 	case n.step == stepLost:
 		s.Mark, s.What = markLost, "it shows no activity any more"
 	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
@@ -350,8 +352,8 @@ func (v *statusView) checkReason(n *nodeView) string {
 	switch {
 	case n.step != stepCheck:
 		return lacks
-	case reported == membership.SetupRuns:
-		lacks = reported
+	case reported == membership.SetupRuns, reported == "":
+		lacks = cmp.Or(reported, lacks)
 		reported = v.run.LastLines[signal.LogName(membership.SetupName, n.NodeIndex, v.run.Size())]
 	}
 	if reported == "" {
