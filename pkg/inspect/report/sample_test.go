@@ -87,7 +87,10 @@ func sampleRoles(nodes int, fails bool) *timeline.Run {
 		run.Roles.Members = append(run.Roles.Members, node)
 	}
 	for i := range plan.Roles {
-		role := timeline.Role{RolePlan: &plan.Roles[i]}
+		role := timeline.Role{RolePlan: &plan.Roles[i], StartRule: roles.StartWithPlan}
+		if role.Primary {
+			role.StartRule = roles.StartAtGate
+		}
 		for j := range role.RolePlan.Instances {
 			planned := &role.RolePlan.Instances[j]
 			role.Instances = append(role.Instances, sampleInstance(run, &role, planned))

@@ -33,19 +33,15 @@ func (r *Run) InstanceSpans() map[int][]InstanceSpan {
 	}
 	changes := r.collectChanges()
 	spans := make(map[int][]InstanceSpan)
-	var defs []roles.Definition
-	for i := range r.Roles.Roles {
-		defs = append(defs, *r.Roles.Roles[i].Definition)
-	}
 	for i := range r.Roles.Roles {
 		role := &r.Roles.Roles[i]
-		startedAt, rule := r.startOf(defs, role.Definition)
+		startedAt := r.startOf(role)
 		for j := range role.Instances {
 			instance := &role.Instances[j]
 			own := slices.Concat(changes[instance.Number], r.builtInChanges(role, instance), r.endChanges())
 			own = append(own, instanceChange{r.preparedAt(instance, startedAt), setStarted})
 			spans[instance.Number] = r.replay(instance, own, roles.Evidence{
-				Role: role.RolePlan, Nodes: instance.Nodes, ReadyAtStart: roles.IsReadyAtStart(role.Definition, rule),
+				Role: role.RolePlan, Nodes: instance.Nodes, ReadyAtStart: roles.IsReadyAtStart(role.Definition, role.StartRule),
 			})
 		}
 	}
@@ -130,24 +126,22 @@ func (r *Run) collectChanges() map[int][]instanceChange {
 	return changes
 }
 
-// startOf returns when a role was started, and its rule. The time is zero if it has not been
-// started.
-func (r *Run) startOf(defs []roles.Definition, role *roles.Definition) (at time.Time, rule roles.StartRule) {
+// startOf returns when a role was started; zero if it has not been.
+func (r *Run) startOf(role *Role) time.Time {
 	ordered := func(e Event) bool {
 		return e.Name == eventlog.RecordPublished && e.Record == signal.StartName(role.Name)
 	}
-	rule = roles.StartRuleOf(defs, role, false)
 	switch found := slices.IndexFunc(r.Events, ordered); {
 	case found >= 0:
-		at = r.Events[found].At.Add(-r.Events[found].Took())
-	case rule == roles.StartWithPlan && role.BuiltIn == roles.BuiltInWorker && len(role.After) > 0:
-		at = r.Control.Head.At
-	case rule == roles.StartWithPlan:
-		at = r.Control.Job.At
-	case rule == roles.StartAtGate:
-		at = r.Control.Go.At
+		return r.Events[found].At.Add(-r.Events[found].Took())
+	case role.StartRule == roles.StartWithPlan && role.BuiltIn == roles.BuiltInWorker && len(role.After) > 0:
+		return r.Control.Head.At
+	case role.StartRule == roles.StartWithPlan:
+		return r.Control.Job.At
+	case role.StartRule == roles.StartAtGate:
+		return r.Control.Go.At
 	}
-	return at, rule
+	return time.Time{}
 }
 
 // preparedAt returns when an instance of a role that was started at a time could start: when its

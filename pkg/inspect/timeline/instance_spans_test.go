@@ -121,7 +121,7 @@ func TestInstanceSpansOfFlags(t *testing.T) {
 			{RolePlan: &plan.Roles[0], Instances: []timeline.Instance{
 				instance(0, 0, 0), instance(1, 1, 1), instance(3, 2, 2),
 			}},
-			{RolePlan: &plan.Roles[1], Instances: []timeline.Instance{ranks}},
+			{RolePlan: &plan.Roles[1], Instances: []timeline.Instance{ranks}, StartRule: roles.StartAtGate},
 		}},
 	}
 	for seconds, name := range map[int]string{

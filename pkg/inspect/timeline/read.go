@@ -142,6 +142,9 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 	}
 }
 
+// maxLastLines is the maximum number of logs of roles whose last lines are read.
+const maxLastLines = 40
+
 // logsOfLate returns the names of the logs of what the gate waits for: of the first late instances of each
 // role, and of the setup commands of the first nodes that have not passed their checks.
 func (r *runReader) logsOfLate() (names []string) {
@@ -155,6 +158,7 @@ func (r *runReader) logsOfLate() (names []string) {
 				names = append(names, instance.Log)
 			}
 		}
+		names = names[:min(len(names), maxLastLines)]
 	}
 	if r.Control.Go.Exists {
 		return names

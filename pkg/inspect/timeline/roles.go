@@ -34,6 +34,7 @@ type Instance struct {
 type Role struct {
 	*roles.RolePlan
 	Instances []Instance
+	StartRule roles.StartRule // what starts the first generation
 }
 
 // CountIn returns how many instances of the role are in one of the states.
@@ -201,7 +202,7 @@ func (f RoleFiles) readStates(ctx context.Context, plan *roles.Plan, rec *roles.
 		if !hasProcesses {
 			continue
 		}
-		role := Role{RolePlan: shown}
+		role := Role{RolePlan: shown, StartRule: roles.StartRuleOf(rec.Roles, shown.Definition, rec.Early)}
 		awaitsHead := role.BuiltIn == roles.BuiltInWorker && len(role.After) > 0 && !control.HasName(signal.NameHead)
 		for j := range shown.Instances {
 			planned := &shown.Instances[j]
@@ -209,11 +210,10 @@ func (f RoleFiles) readStates(ctx context.Context, plan *roles.Plan, rec *roles.
 			// The head orders the generations of an instance that spans several nodes.
 			order := orders[number]
 			role.Instances = append(role.Instances, placed.newInstance(planned, marks[number], roles.Evidence{
-				Role:    role.RolePlan,
-				Started: hasStarted(control, rec, role.Definition) && !awaitsHead && placed.areAmong(planned, prepared),
-				ReadyAtStart: roles.IsReadyAtStart(role.Definition,
-					roles.StartRuleOf(rec.Roles, role.Definition, rec.Early)),
-				Generation: max(0, rec.FirstGeneration(role.RolePlan, planned), order.Start), FailedBefore: order.Stop,
+				Role:         role.RolePlan,
+				Started:      role.hasStarted(control) && !awaitsHead && placed.areAmong(planned, prepared),
+				ReadyAtStart: roles.IsReadyAtStart(role.Definition, role.StartRule),
+				Generation:   max(0, rec.FirstGeneration(role.RolePlan, planned), order.Start), FailedBefore: order.Stop,
 				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
 			}))
 		}
@@ -270,10 +270,9 @@ func (p *PlacedRoles) areAmong(planned *roles.Instance, nodes []int) bool {
 	})
 }
 
-func hasStarted(control signal.Listing, rec *roles.PlanRecord, role *roles.Definition) bool {
-	rule := roles.StartRuleOf(rec.Roles, role, rec.Early)
-	return rule == roles.StartWithPlan || control.HasName(signal.StartName(role.Name)) ||
-		rule == roles.StartAtGate && control.HasName(signal.NameGateOpen)
+func (r *Role) hasStarted(control signal.Listing) bool {
+	return r.StartRule == roles.StartWithPlan || control.HasName(signal.StartName(r.Name)) ||
+		r.StartRule == roles.StartAtGate && control.HasName(signal.NameGateOpen)
 }
 
 // newInstance returns an instance with its state, which follows from its marks and the other evidence.

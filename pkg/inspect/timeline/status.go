@@ -51,6 +51,7 @@ type Status struct {
 	Abnormal []NodeStatus `json:"abnormal,omitempty"`
 	More     int          `json:"abnormal_more,omitempty"`
 	All      []NodeStatus `json:"all,omitempty"`
+	nodesInText
 	// Next describes what can happen next, and Deadline is the time of it; nil if unknown.
 	Next     string     `json:"next"`
 	Deadline *time.Time `json:"deadline,omitempty"`
@@ -58,6 +59,13 @@ type Status struct {
 	signsOfLife
 	Progress *ProgressStatus `json:"progress,omitempty"` // nil if the program reports no steps
 	Problems []string        `json:"problems,omitempty"` // descriptions of what could not be read
+}
+
+// nodesInText has the abnormal nodes that a text shows, and the number of further ones: those that wait
+// for an instance are shown with its role.
+type nodesInText struct {
+	Listed   []NodeStatus `json:"-"`
+	Unlisted int          `json:"-"`
 }
 
 // overallState is the overall state of the run at the time At.
@@ -438,4 +446,9 @@ func (v *statusView) selectNodes(s *Status, verbose bool) {
 	})
 	s.Abnormal = abnormal[:min(len(abnormal), maxAbnormalNodes)]
 	s.More = len(abnormal) - len(s.Abnormal)
+	listed := slices.DeleteFunc(slices.Clone(abnormal), func(n NodeStatus) bool {
+		return n.Mark == markWaiting && n.Step != stepJoin && n.Step != stepCheck
+	})
+	s.Listed = listed[:min(len(listed), maxAbnormalNodes)]
+	s.Unlisted = len(listed) - len(s.Listed)
 }

@@ -135,11 +135,7 @@ func executeTemplate(name string, of statusTemplateData) string {
 // Text formats the status for people. The first line has the most important facts. Lines are cut to
 // the width of the terminal.
 func (s Status) Text(style TextStyle) string {
-	// The lines of roles show what waits for instances.
-	waitsForRole := func(n NodeStatus) bool {
-		return n.Mark == markWaiting && n.Step != stepJoin && n.Step != stepCheck
-	}
-	shown := slices.DeleteFunc(slices.Clone(s.Abnormal), waitsForRole)
+	shown := s.Listed
 	if s.All != nil {
 		shown = s.All
 	}
@@ -150,9 +146,6 @@ func (s Status) Text(style TextStyle) string {
 	}
 	if s.State == StateUnknown {
 		unread = nil // the summary is the problem
-	}
-	if len(shown) < len(s.Abnormal) {
-		s.More = 0 // these are shown with their roles
 	}
 	of := statusTemplateData{
 		Status: s, Since: max(0, s.Elapsed-s.ToGate), Unread: unread,
@@ -227,7 +220,7 @@ func formatClock(d time.Duration) string {
 func (s Status) WithoutTimes() Status {
 	s.At, s.Elapsed, s.Unchanged, s.LastSign, s.Deadline = time.Time{}, 0, 0, nil, nil
 	s.Abnormal, s.All = withoutWaitTimes(s.Abnormal), withoutWaitTimes(s.All)
-	s.Roles = withoutStartTimes(s.Roles)
+	s.Listed, s.Roles = withoutWaitTimes(s.Listed), withoutStartTimes(s.Roles)
 	return s
 }
 

@@ -84,7 +84,7 @@ func newStatusView(run *Run, now time.Time) *statusView {
 	}
 	v.readProgress()
 	required := membership.Requirements{
-		NeedChecks: v.plan.CheckTimeout > 0, FrameworkPending: v.plan.Framework != "none", Roles: v.progress,
+		NeedChecks: run.Job.HasChecks(), FrameworkPending: v.plan.Framework != "none", Roles: v.progress,
 	}
 	v.unmetSteps = required.UnmetSteps(v.nodesMissing)
 	v.assignSteps()
@@ -285,7 +285,7 @@ func (v *statusView) mayReach(step string) bool {
 	case stepJoin, stepReady:
 		return true
 	case stepCheck:
-		return v.plan.CheckTimeout > 0
+		return v.run.Job.HasChecks()
 	}
 	return slices.ContainsFunc(v.progress,
 		func(p roles.Progress) bool { return !p.Primary && stepOf(p.Definition) == step })
