@@ -62,7 +62,7 @@ func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (
 			eventlog.Fields{
 				CheckFields: eventlog.CheckFields{Check: f.ID}, FailureFields: eventlog.FailureFields{What: f.Observed},
 			})
-		c.Log.Warn("the nodes differ: "+check.FormatSentence([]check.Finding{f}), zap.String("next", f.Hint))
+		c.Log.Warn("the nodes differ: "+check.FormatSentence([]check.Finding{f}), nextStep(f))
 	}
 	return differenceFailure(check.FilterByVerdict(found, check.Fail)), gpus, nil
 }
@@ -127,6 +127,14 @@ func (c *Comparison) logWarnings(groups []check.NodeGroup) {
 	slices.SortStableFunc(found, func(a, b check.Finding) int { return strings.Compare(a.ID, b.ID) })
 	for _, same := range check.GroupFindings(found, func(f check.Finding) string { return f.ID }) {
 		c.Log.Warn("check warning: "+check.FormatSentence(same[:1]),
-			zap.String("on", c.FormatHosts(check.NodesOf(same))), zap.String("next", same[0].Hint))
+			zap.String("on", c.FormatHosts(check.NodesOf(same))), nextStep(same[0]))
 	}
+}
+
+// nextStep returns the field of a log line with what to do about a finding, if that is known.
+func nextStep(f check.Finding) zap.Field {
+	if f.Hint == "" {
+		return zap.Skip()
+	}
+	return zap.String("next", f.Hint)
 }
