@@ -63,6 +63,7 @@ func FuzzParseFile(f *testing.F) {
 		"roles:\n- &a {name: a, nodes: 1, command: c, env: &e {<<: *e}}\n- {<<: [*a, *a], name: b}",
 		"roles: [{name: a, nodes: rest, ranks-per-node: 4096, command: c, ports: {a: {count: " +
 			"512}}}]", "spares: {0: 9}\nroles: [{name: a, nodes: all, command: c}]",
+		"spares: {0}\nroles: [{name: a, nodes: all, command: c}]",
 		"roles: [{name: a, nodes: head, command: c, restarts: {max: 100000, backoff: 1ms..8760h}}]",
 	} {
 		f.Add([]byte(text))

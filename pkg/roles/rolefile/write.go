@@ -18,10 +18,12 @@ import (
 // read the same. It has the keys whose values differ from the defaults, in the order of docs/roles.md.
 func (f File) Format() (string, error) {
 	top := &yaml.Node{Kind: yaml.MappingNode}
-	if count := f.Spares[0]; len(f.Spares) == 1 && count > 0 {
+	spares := maps.Clone(map[int]int(f.Spares))
+	maps.DeleteFunc(spares, func(_, count int) bool { return count == 0 })
+	if count := spares[0]; len(spares) == 1 && count > 0 {
 		put(top, SparesKey, count)
 	} else {
-		put(top, SparesKey, map[int]int(f.Spares))
+		put(top, SparesKey, spares)
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode}
 	for i := range f.Roles {
