@@ -170,7 +170,8 @@ func (h *head) DriverStarted(ctx context.Context, pid int) {
 	})
 	if !h.node.cfg.Framework.HasServices() {
 		h.node.Background(func(context.Context) {
-			framework.WatchOwnClusters(ctx, h.node.cfg.Roles.Frameworks, nodes, func(words string) { h.node.Log.Warn(words) })
+			framework.WatchOwnClusters(ctx, h.node.cfg.Roles.Frameworks, nodes,
+				func(words string) { h.node.Log.Warn(words) })
 		})
 	}
 }

@@ -43,7 +43,8 @@ func TestWatchOwnClusters(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	framework.WatchOwnClusters(ctx, map[string]framework.Framework{
-		"none": framework.None{}, "other": withOwnProcess{name: "other-raylet"}, "ray": withOwnProcess{name: "own-raylet"},
+		"none": framework.None{}, "other": withOwnProcess{name: "other-raylet"},
+		"ray": withOwnProcess{name: "own-raylet"},
 	}, 2, func(words string) { warning = words })
 	if ctx.Err() != nil || !strings.Contains(warning, "--framework=ray") {
 		t.Errorf("the warning is %q: %v", warning, ctx.Err())

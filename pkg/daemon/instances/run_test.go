@@ -461,8 +461,8 @@ func TestAwaitSteps(t *testing.T) {
 			}
 			for _, progress := range r.head.Progress() {
 				for _, late := range progress.Late {
-					isMissing := progress.Program.Step != "" && !slices.Contains(tc.joined,
-						record.MemberIndex(late.Node, 1+slices.Index([]string{"judge", "eval"}, progress.Program.Step), 2))
+					number := 1 + slices.Index([]string{"judge", "eval"}, progress.Program.Step)
+					isMissing := number > 0 && !slices.Contains(tc.joined, record.MemberIndex(late.Node, number, 2))
 					if is := late.Last == progress.MissingStep(); is != isMissing {
 						t.Errorf("%s waits for a daemon: %t, want %t", late.Name, is, isMissing)
 					}

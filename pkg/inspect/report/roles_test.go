@@ -32,7 +32,9 @@ func TestWaitOnPage(t *testing.T) {
 	run, logs := recorded(t, "roles-waiting")
 	run.LastLines = map[string]string{"judge-1.log": "loading weights 61 %"}
 	page := pageOf(t, NewView(run, logs, time.Time{}))
-	for _, want := range []string{"judge.1 starting on node0 for 00:", " of 20m: loading weights 61 % (connection refused"} {
+	for _, want := range []string{
+		"judge.1 starting on node0 for 00:", " of 20m: loading weights 61 % (connection refused",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is missing", want)
 		}

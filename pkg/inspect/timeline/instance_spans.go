@@ -41,7 +41,8 @@ func (r *Run) InstanceSpans() map[int][]InstanceSpan {
 			own := slices.Concat(changes[instance.Number], r.builtInChanges(role, instance), r.endChanges())
 			own = append(own, instanceChange{r.preparedAt(instance, startedAt), setStarted})
 			spans[instance.Number] = r.replay(instance, own, roles.Evidence{
-				Role: role.RolePlan, Nodes: instance.Nodes, ReadyAtStart: roles.IsReadyAtStart(role.Definition, role.StartRule),
+				Role: role.RolePlan, Nodes: instance.Nodes,
+				ReadyAtStart: roles.IsReadyAtStart(role.Definition, role.StartRule),
 			})
 		}
 	}

@@ -213,8 +213,9 @@ func (f RoleFiles) readStates(ctx context.Context, plan *roles.Plan, rec *roles.
 				Role:         role.RolePlan,
 				Started:      role.hasStarted(control) && !awaitsHead && placed.areAmong(planned, prepared),
 				ReadyAtStart: roles.IsReadyAtStart(role.Definition, role.StartRule),
-				Generation:   max(0, rec.FirstGeneration(role.RolePlan, planned), order.Start), FailedBefore: order.Stop,
-				RunEnded: HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
+				Generation:   max(0, rec.FirstGeneration(role.RolePlan, planned), order.Start),
+				FailedBefore: order.Stop,
+				RunEnded:     HasEnd(control), GivenUp: slices.Contains(lost, number), Exit: exits[number],
 			}))
 		}
 		placed.Roles = append(placed.Roles, role)
