@@ -53,10 +53,13 @@ const startTimeout = 90 * time.Second
 
 // Config describes the testbed that Start builds.
 type Config struct {
-	Nodes     int      // number of nodes, 1 to 200; they are called n0, n1, …
-	Share     Share    // kind of shared file system; empty means SSHFS
-	CPUs      int      // CPUs of a node in Slurm's configuration; 0 means 8
-	GPUs      int      // GPUs of a node in Slurm's configuration; each device is a /dev/null
+	Nodes int   // number of nodes, 1 to 200; they are called n0, n1, …
+	Share Share // kind of shared file system; empty means SSHFS
+	CPUs  int   // CPUs of a node in Slurm's configuration; 0 means 8
+	GPUs  int   // GPUs of a node in Slurm's configuration
+	// Site configures Slurm as on a site whose nodes are shared by jobs, see siteConf. Only one such
+	// testbed may run at a time, because the names of its control groups are those of the nodes.
+	Site      bool
 	SlurmConf []string // additional lines of slurm.conf
 	// User is the name of a user of the host who owns the share and runs the clients of Slurm; empty
 	// means root. The share must then be Local, SSHFS or StaleSSHFS. The nodes are those of a typical
@@ -73,6 +76,7 @@ type Bed struct {
 	ctl   *place
 	nodes []*node
 
+	cpu      string     // CPU on which the nodes' namespaces are created; empty for any
 	user     *user.User // nil if root runs the clients
 	watchdog *daemon
 	// munged, slurmctld and the file servers, all on ctl; with MooseFS also the mount on ctl

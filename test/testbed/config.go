@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -17,6 +18,9 @@ func (b *Bed) writeConfigs() error {
 		"etc/hosts":       hostsFile(b.slot, b.cfg.Nodes),
 		"etc/sshd_config": sshdConfig(b.slot),
 		"etc/ssh_config":  sshConfig(b.slot),
+	}
+	if b.cfg.Site {
+		maps.Copy(files, siteFiles())
 	}
 	if err := b.slot.write(files); err != nil {
 		return err
@@ -38,12 +42,15 @@ func (s *slot) write(files map[string]string) error {
 	return nil
 }
 
-// makeGPUs makes the devices that stand for GPUs. Each is a copy of /dev/null, because Slurm
-// accepts only device files.
+// nvidiaMajor is the major number of NVIDIA's devices in Linux' list of devices.
+const nvidiaMajor = 195
+
+// makeGPUs makes the devices that stand for GPUs: Slurm accepts only device files, and hides those
+// of other jobs by their numbers. They have NVIDIA's numbers; there is no driver behind them.
 func (b *Bed) makeGPUs() error {
 	for i := range b.cfg.GPUs {
-		null := int(unix.Mkdev(1, 3))
-		if err := unix.Mknod(b.slot.path(gpuFile(i)), unix.S_IFCHR|0o666, null); err != nil {
+		number := int(unix.Mkdev(nvidiaMajor, uint32(i)))
+		if err := unix.Mknod(b.slot.path(gpuFile(i)), unix.S_IFCHR|0o666, number); err != nil {
 			return fmt.Errorf("cannot make a device that stands for a GPU: %v", err)
 		}
 	}
@@ -97,6 +104,9 @@ func slurmConf(s *slot, cfg Config) string {
 	lines = append(lines, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
 	if cfg.User != "" {
 		lines = append(lines, "TaskProlog="+s.path("etc/taskprolog"))
+	}
+	if cfg.Site {
+		lines = append(lines, siteConf()...)
 	}
 	return joinLines(append(lines, cfg.SlurmConf...))
 }

@@ -30,6 +30,11 @@ func (b *Bed) startPlaces(ctx context.Context) error {
 		return err
 	}
 	var err error
+	if b.cfg.Site {
+		if b.cpu, err = firstCPU(ctx); err != nil {
+			return err
+		}
+	}
 	if b.ctl, err = b.startPlace(ctx, "ctl"); err != nil {
 		return err
 	}
@@ -48,11 +53,11 @@ func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*
 	s := b.slot
 	args := append([]string{"-c", placeScript, "testbed-" + name,
 		name, s.marker(name), s.path("place"), s.path("etc/hosts"), b.procOptions()}, private...)
-	cmd := exec.Command("sh", args...)
-	// Unshareflags, unlike Cloneflags, makes the mounts private, so that none propagates to the host.
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNS,
+	args = append([]string{"unshare", "--net", "--uts", "--mount", "--propagation=private", "sh"}, args...)
+	if b.cpu != "" {
+		args = append([]string{"taskset", "--cpu-list", b.cpu}, args...)
 	}
+	cmd := exec.Command(args[0], args[1:]...)
 	ready, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the pipe of %s: %v", name, err)

@@ -37,6 +37,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&cfg.Nodes, "nodes", 4, "how many nodes")
 	flags.IntVar(&cfg.CPUs, "cpus", 8, "CPUs that Slurm believes a node has")
 	flags.IntVar(&cfg.GPUs, "gpus", 0, "GPUs that Slurm believes a node has")
+	flags.BoolVar(&cfg.Site, "site", false, "nodes are shared by jobs: memory, devices and /tmp are limited")
+	flags.StringVar(&cfg.User, "user", "", "user of this machine who runs the clients; empty means root")
 	share := flags.String("share", string(testbed.SSHFS),
 		fmt.Sprintf("how the nodes see the share: one of %v", testbed.Shares))
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {

@@ -1,0 +1,72 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+)
+
+// siteConf returns further lines of slurm.conf for a site that shares its nodes between jobs:
+// memory is consumable and limited, jobs see only the devices of their own GPUs, each job has a
+// /tmp of its own on each node, and jobs of the partition urgent preempt those of the partition
+// spot, which are then requeued.
+func siteConf() []string {
+	return []string{
+		"SelectTypeParameters=CR_CPU_Memory",
+		"DefMemPerCPU=500",
+		"ProctrackType=proctrack/cgroup",
+		"TaskPlugin=task/cgroup",
+		"PrologFlags=Contain",
+		"JobContainerType=job_container/tmpfs",
+		"PreemptType=preempt/partition_prio",
+		"PreemptMode=REQUEUE",
+		"PartitionName=spot Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20",
+		"PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
+	}
+}
+
+// siteFiles returns the further configuration files of such a site.
+func siteFiles() map[string]string {
+	return map[string]string{
+		"cgroup.conf": joinLines([]string{
+			"CgroupPlugin=cgroup/v1",
+			"ConstrainDevices=yes",
+			"ConstrainRAMSpace=yes",
+		}),
+		"job_container.conf": joinLines([]string{
+			"AutoBasePath=true",
+			"BasePath=/var/tmp/containers",
+			"Dirs=/tmp,/dev/shm",
+		}),
+	}
+}
+
+// firstCPU returns the CPU on which a namespace for mounts must be created so that namespaces that
+// are created later, on any CPU, can be bound to files in it, as job_container/tmpfs does. Linux
+// allows that only if the later one has the higher id, and since 6.18 each CPU has ids of its own.
+func firstCPU(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "sh", "-c", firstCPUScript).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("cannot find a CPU for the namespaces of the nodes: %v: %s", err, out)
+	}
+	return string(bytes.TrimSpace(out)), nil
+}
+
+const firstCPUScript = `
+cpus=$(taskset -c -p $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{for (i = $1; i <= $NF; i++) print i}')
+for cpu in $cpus; do
+	if taskset -c $cpu unshare --mount sh -ec '
+		mount -t tmpfs tmpfs /mnt
+		for cpu in "$@"; do
+			touch /mnt/$cpu
+			taskset -c $cpu unshare --mount=/mnt/$cpu true
+		done' sh $cpus 2>/dev/null
+	then
+		echo $cpu
+		exit
+	fi
+done
+echo "none of $cpus" >&2
+exit 1
+`
