@@ -38,6 +38,9 @@ var beds *bedPool
 // program is the path of the bringupd under test on every node of every testbed.
 var program string
 
+// configureBed sets further properties of the testbeds.
+var configureBed = func(*testbed.Config) {}
+
 // TestMain builds the program and runs the tests on the testbeds.
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -63,6 +66,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	config := testbed.Config{Share: testbed.Share(*share), User: *siteUser}
+	configureBed(&config)
 	beds, err = startBeds(ctx, count, config)
 	if err != nil {
 		return 1, err

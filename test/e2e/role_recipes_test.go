@@ -31,12 +31,14 @@ func (bed *lane) copyRoleExamples(t *testing.T) string {
 	return dir
 }
 
-// submitComponents submits the job script that bringupd writes for an example of roles on two
-// components of two nodes.
-func (bed *lane) submitComponents(t *testing.T, dir, example string) (b *batchJob, logs string) {
+// submitComponents submits the job script that bringupd writes for an example of roles on the
+// components of a heterogeneous job, which flags such as --nodes=2,2 describe.
+func (bed *lane) submitComponents(t *testing.T, dir, example string, flags ...string) (b *batchJob,
+	logs string) {
 	t.Helper()
-	script, err := exec.Command(program, "roles", "--nodes=2,2", "--sbatch",
-		filepath.Join(dir, "examples", "roles", example)).Output()
+	args := append([]string{"roles", "--sbatch", filepath.Join(dir, "examples", "roles", example)},
+		flags...)
+	script, err := exec.Command(program, args...).Output()
 	must(t, err)
 	path := filepath.Join(dir, "job.sbatch")
 	must(t, os.WriteFile(path, script, 0o755))
@@ -69,7 +71,8 @@ func (b *batchJob) rolePlan(logs string) (plan roles.PlanRecord) {
 func TestRolesInTwoComponents(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.prependPath(beds.bin())
-	b, logs := bed.submitComponents(t, bed.copyRoleExamples(t), "two_components.yaml")
+	b, logs := bed.submitComponents(t, bed.copyRoleExamples(t), "two_components.yaml",
+		"--nodes=2,2")
 	result := resultOf(t, b, logs)
 	plan := b.rolePlan(logs)
 	var want []string

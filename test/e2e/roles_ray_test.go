@@ -105,7 +105,7 @@ func TestRolesWithRayAndJudges(t *testing.T) {
 		filepath.Join(dir, "tiny.gguf")).CombinedOutput(); err != nil {
 		t.Fatalf("cannot make a model: %v: %s", err, out)
 	}
-	b, logs := bed.submitComponents(t, dir, "nemo_rl.yaml")
+	b, logs := bed.submitComponents(t, dir, "nemo_rl.yaml", "--nodes=2,2")
 	within(t, rayEnd, func() string {
 		seen := missing(filepath.Join(dir, "asking.0")) + missing(filepath.Join(dir, "asking.1"))
 		if seen != "" {

@@ -104,6 +104,10 @@ var allParts = []part{
 			"-run '^(TestRayRunsATaskOnEveryNode|" +
 			"TestRayWithASandboxOfItsOwn|TestRaySub|TestDaskFindsItsNodes|TestJAXFindsItsWorld)$' ./test/e2e" +
 			" -user marie-luise.von-der-informatik"},
+	{name: "a site's Slurm 24.11: shared nodes, memory, devices, preemption, /tmp of each job",
+		group: "cluster", lane: waits, needs: []string{"cc", "testbed", "debian13"},
+		command: "sh test/debian13.sh go test -tags testbed,site -timeout 20m -count=1 " +
+			"-run '^TestSite' ./test/e2e -lanes 1 -user marie-luise.von-der-informatik"},
 	{name: "end-to-end jobs on MooseFS", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run " +
