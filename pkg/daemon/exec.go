@@ -61,11 +61,7 @@ func (n *node) commandStarter(start func(context.Context, process.Spec) (process
 // requestEnv returns the environment of a command from outside on this node: that of the node's
 // other children, and the address of the head's service once it is up.
 func requestEnv(n *node) []string {
-	env := n.childEnv(envlist.With(n.cfg.Environ, launcher.PMIVariables(n.cfg.Environ)), n.slot.Load())
-	if known := n.serviceInfo.Load(); known != nil {
-		env = n.driverEnv(env, known.hosts, known.endpoint)
-	}
-	return env
+	return n.environ(launcher.ChildCommand, n.cfg.Environ, n.slot.Load(), n.serviceInfo.Load())
 }
 
 // commandNodes selects and notifies nodes for commands from outside and for those of an mpirun.

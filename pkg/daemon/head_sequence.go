@@ -307,11 +307,11 @@ func (h *head) lateNodesFailure(within time.Duration, late []int, something stri
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
-	endpoint := h.running.cluster.Endpoint
+	team := &service.Team{Hosts: h.teamHosts(), Endpoint: h.running.cluster.Endpoint}
 	if ofRole := h.node.serviceInfo.Load(); ofRole != nil {
-		endpoint = ofRole.endpoint
+		team.Endpoint = ofRole.Endpoint
 	}
-	h.node.serviceInfo.Store(&serviceInfo{endpoint: endpoint, hosts: h.teamHosts()})
+	h.node.serviceInfo.Store(team)
 	if all := h.roleHead(); all != nil {
 		all.OpenGate(h.node.RunCtx)
 	}
@@ -363,8 +363,9 @@ func (h *head) DriverSpec() process.Spec {
 	return process.Spec{
 		Name: service.DriverName, Argv: h.node.cfg.Driver, Stdin: h.node.cfg.Streams.In,
 		Stdout: h.node.cfg.Streams.Out, Stderr: h.node.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.node.driverEnv(h.node.childEnv(h.node.cfg.Environ,
-			&service.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
+		Env: h.addRemoteEnv(h.node.environ(launcher.ChildCommand, h.node.cfg.Environ,
+			&service.Slot{Size: h.membership.Count()},
+			&service.Team{Hosts: h.teamHosts(), Endpoint: h.running.cluster.Endpoint})),
 	}
 }
 

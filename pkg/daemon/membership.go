@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -261,7 +260,7 @@ func newChecker(n *node) *lifecycle.Checker {
 		WatchGPU: n.gpuMonitor.StartWatch}
 	if setup := n.cfg.SetupRole(); setup != nil {
 		checker.Setup = func(ctx context.Context) error {
-			env := envlist.With(n.childEnv(n.cfg.Environ, n.launchSlot()), setup.Program.Env)
+			env := n.environ(launcher.ChildCommand, n.cfg.Environ, n.launchSlot(), nil, setup.Program.Env)
 			return n.children.RunSetup(ctx, setup.Program.Command, env, setup.Timeout)
 		}
 	}

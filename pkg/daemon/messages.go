@@ -153,5 +153,6 @@ func (n *node) runEndCommand(end *lifecycle.Outcome, result *record.Result) {
 	}
 	n.console.UnmuteWarnings()
 	defer n.console.Mute()
-	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchSlot()), result, n.Log)
+	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd,
+		n.environ(launcher.ChildCommand, n.cfg.Environ, n.launchSlot(), nil), result, n.Log)
 }

@@ -2,19 +2,15 @@ package daemon
 
 import (
 	"context"
-	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -41,8 +37,8 @@ type node struct {
 	localWorld
 	localRoles
 
-	commands    *exec.Node                  // from outside and of an mpirun; nil without a run directory
-	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up, or a cluster of a role is planned
+	commands    *exec.Node                   // from outside and of an mpirun; nil without a run directory
+	serviceInfo atomic.Pointer[service.Team] // nil until the service is up, or a cluster of a role is planned
 }
 
 // reporters are the parts that report to users and to other systems.
@@ -191,18 +187,21 @@ func (n *node) followSteps(nodes *signal.Watch) func(ctx context.Context) {
 	}
 }
 
-// childEnv returns base with the variables for a child of this node. slot is nil if the child has
-// none in the team.
-func (n *node) childEnv(base []string, slot *service.Slot) []string {
+// environ returns the environment of a child of this node: base with what the node knows, and then
+// more. slot is nil if the child has none in the team, and team if it needs no other node. See
+// [service.Environment].
+func (n *node) environ(kind launcher.ChildKind, base []string, slot *service.Slot, team *service.Team,
+	more ...map[string]string) []string {
 	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
-		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: slot,
+		Kind: kind, Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: slot, Team: team,
 		GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
+		Credentials: n.privateDir.CredentialEnv(),
 	}
 	if here := n.worldNode.Load(); here != nil {
 		env.Socket = here.SocketPath()
 	}
-	return env.AddTo(base)
+	return env.Of(base, more...)
 }
 
 // selectedAddress returns this node's address. Without one it fails only if the user has selected
@@ -213,22 +212,4 @@ func (n *node) selectedAddress() (launcher.NodeAddress, error) {
 		return address, health.NewFailure(health.Launch, "%s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	return address, nil
-}
-
-// driverEnv adds the variables for the driver to base: the hosts, the address of the head's
-// service, and the credentials of the services.
-func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
-	more := map[string]string{
-		"BRINGUPD_HOSTS":              strings.Join(hosts, ","),
-		framework.HeadAddressVariable: endpoint.Address,
-	}
-	maps.Copy(more, endpoint.Env)
-	maps.Copy(more, n.privateDir.CredentialEnv())
-	return service.BypassProxy(envlist.With(base, more), append([]string{endpoint.Address}, hosts...)...)
-}
-
-// serviceInfo has the data about the run in the environment of commands from outside.
-type serviceInfo struct {
-	endpoint framework.Endpoint
-	hosts    []string // hosts of the team; set only on the head
 }

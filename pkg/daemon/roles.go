@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
@@ -432,7 +431,7 @@ func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
 	}
 	// Commands from outside find the cluster, if there is one.
 	if endpoint, hasCluster := n.roles.ClusterEndpoint(); hasCluster {
-		n.serviceInfo.Store(&serviceInfo{endpoint: endpoint})
+		n.serviceInfo.Store(&service.Team{Endpoint: endpoint})
 	}
 	n.roles.Start()
 	return nil
@@ -460,12 +459,14 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 // The node gives the processes of roles what they get from it: it implements [instances.Host].
 
 // Environ implements [instances.Host].
-func (n *node) Environ(more map[string]string) []string {
-	return envlist.With(n.driverEnv(n.ChildEnviron(n.cfg.Environ), n.id.Hosts, framework.Endpoint{}), more)
+func (n *node) Environ(kind launcher.ChildKind, more ...map[string]string) []string {
+	return n.environ(kind, n.cfg.Environ, n.slot.Load(), &service.Team{Hosts: n.id.Hosts}, more...)
 }
 
-// ChildEnviron implements [instances.Host].
-func (n *node) ChildEnviron(base []string) []string { return n.childEnv(base, n.slot.Load()) }
+// ServiceEnviron implements [instances.Host].
+func (n *node) ServiceEnviron(base []string) []string {
+	return n.environ(launcher.ChildService, base, n.slot.Load(), nil)
+}
 
 // DescribeNode implements [instances.Host].
 func (n *node) DescribeNode(f framework.Framework, member instances.Member) (framework.Node, error) {

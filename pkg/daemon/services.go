@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -30,7 +31,7 @@ func (b builtInServices) DescribeService(kind roles.BuiltIn, slot service.Slot) 
 	switch kind {
 	case roles.BuiltInSandbox:
 		return framework.NewService("sandbox", service.ShellCommand(b.cfg.Sandbox.Command),
-			b.childEnv(b.cfg.Environ, b.launchSlot()), b.cfg.Sandbox.Ready), nil
+			b.environ(launcher.ChildCommand, b.cfg.Environ, b.launchSlot(), nil), b.cfg.Sandbox.Ready), nil
 	case roles.BuiltInHead:
 		return b.head.describeHeadService()
 	}
@@ -48,7 +49,7 @@ func (h *head) describeHeadService() (*framework.Service, error) {
 	described, err := cluster.HeadService()
 	h.running.cluster = cluster
 	if described != nil {
-		described.Env = n.childEnv(described.Env, n.launchSlot())
+		described.Env = n.environ(n.serviceKind(), described.Env, n.launchSlot(), nil)
 	}
 	return described, err
 }
@@ -61,11 +62,11 @@ func (b builtInServices) describeWorkerService(slot *service.Slot) (*framework.S
 	}
 	var endpoint framework.Endpoint // empty if the process is started in advance
 	if known := b.serviceInfo.Load(); known != nil {
-		endpoint = known.endpoint
+		endpoint = known.Endpoint
 	}
 	described, err := framework.Cluster{Framework: b.cfg.Framework, Endpoint: endpoint}.WorkerService(self)
 	if described != nil {
-		described.Env = b.childEnv(described.Env, slot)
+		described.Env = b.environ(b.serviceKind(), described.Env, slot, nil)
 	}
 	return described, err
 }
@@ -110,7 +111,7 @@ func (b builtInServices) PublishService(kind roles.BuiltIn, since int) error {
 		return b.PublishState(signal.ServiceUpState(since))
 	}
 	cluster := b.head.running.cluster
-	b.serviceInfo.Store(&serviceInfo{endpoint: cluster.Endpoint})
+	b.serviceInfo.Store(&service.Team{Endpoint: cluster.Endpoint})
 	close(b.head.progress.serviceUp)
 	b.children.CheckOpenAccess(cluster)
 	err := b.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: cluster.Endpoint.Address,
@@ -159,7 +160,7 @@ func (w *worker) awaitHeadService(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.node.serviceInfo.Store(&serviceInfo{endpoint: framework.Endpoint{Address: rec.Address, Env: rec.Env}})
+		w.node.serviceInfo.Store(&service.Team{Endpoint: framework.Endpoint{Address: rec.Address, Env: rec.Env}})
 		return nil
 	})
 }
@@ -219,6 +220,15 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
 	return h.running.cluster.AwaitMembers(ctx, members, h.node.cfg.Times.Start)
+}
+
+// serviceKind returns what the services of the head and of the workers are: commands of the user, or
+// those of a framework.
+func (n *node) serviceKind() launcher.ChildKind {
+	if n.cfg.Framework.Name() == (framework.None{}).Name() {
+		return launcher.ChildCommand
+	}
+	return launcher.ChildService
 }
 
 func (n *node) describeForFramework(f framework.Framework, slot *service.Slot) (framework.Node, error) {

@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -339,12 +337,12 @@ func (n *node) WorldConfig() world.NodeConfig {
 
 // rankEnv returns the environment that all ranks of this node have in common in a generation.
 func (n *node) rankEnv(place *service.Slot, rec *world.Placement, generation int) []string {
-	var endpoint framework.Endpoint
+	team := service.Team{Hosts: rec.Hosts}
 	if known := n.serviceInfo.Load(); known != nil {
-		endpoint = known.endpoint
+		team.Endpoint = known.Endpoint
 	}
-	env := n.driverEnv(n.childEnv(n.cfg.Environ, place), rec.Hosts, endpoint)
-	return envlist.With(env, map[string]string{service.AttemptVariable: strconv.Itoa(n.id.Attempt + generation)})
+	return n.environ(launcher.ChildRank, n.cfg.Environ, place, &team,
+		map[string]string{service.AttemptVariable: strconv.Itoa(n.id.Attempt + generation)})
 }
 
 // stopRanks ends the ranks of this node. Their grace period depends on why, the reason.

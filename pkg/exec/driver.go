@@ -62,8 +62,6 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	if d.HostsOnly || set[SocketVariable] == "" {
 		return set
 	}
-	// Slurm's PMI variables belong to this daemon's task, not to the driver
-	maps.Copy(set, launcher.PMIVariables(environ))
 	maps.Copy(set, inSlurm)
 	set[jobVariable], set[programVariable] = launcher.JobIdentity(own), d.Program
 	if d.IsMPIRun {

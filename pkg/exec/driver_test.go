@@ -29,8 +29,7 @@ func TestHostfile(t *testing.T) {
 func TestEquip(t *testing.T) {
 	s := raise(t)
 	d := DriverInfo{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
-	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=",
-		"PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
+	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm="})
 	for name, want := range map[string]string{
 		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh",
 		"I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
@@ -40,12 +39,6 @@ func TestEquip(t *testing.T) {
 		if set[name] != want {
 			t.Errorf("%s is %q, not %q", name, set[name], want)
 		}
-	}
-	if _, gone := set["PMIX_NAMESPACE"]; !gone || set["PMIX_NAMESPACE"] != "" {
-		t.Error("the server of another is left to the driver")
-	}
-	if _, gone := set["PMIX_MCA_gds"]; gone {
-		t.Error("what a user has set of PMIx is gone")
 	}
 	for name, want := range map[string]string{
 		HostfileVariable:                 "n0 slots=2\nn1 slots=2\n",

@@ -4,14 +4,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// ServiceEnviron returns the environment of a service: the node's environment, without the
-// launcher's MPI variables, which the service's own workers would inherit, and without stale
-// variables, which refer to another cluster. The user can override settings; variables from the
-// head override everything.
+// ServiceEnviron returns the environment of a service, before the daemon adds what it knows: the
+// node's environment, without stale variables, which refer to another cluster. The user can override
+// settings; variables from the head override everything.
 func ServiceEnviron(environ []string, settings, fromHead map[string]string, stale []string) []string {
 	set := make(map[string]string)
 	maps.Copy(set, settings)
@@ -20,7 +17,7 @@ func ServiceEnviron(environ []string, settings, fromHead map[string]string, stal
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if launcher.IsPrivateVariable(name) || slices.Contains(stale, name) {
+		if slices.Contains(stale, name) {
 			continue
 		}
 		if _, replaced := fromHead[name]; replaced {

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -105,11 +106,15 @@ func shellService(name, line string, probe *health.Probe, node Node) *Service {
 }
 
 // NewService returns a command as a service. Without a probe it is ready once it runs, and only its
-// death is detected.
+// death is detected. If env is not nil, the command of a probe has the environment that the service
+// has by then.
 func NewService(name string, argv, env []string, probe *health.Probe) *Service {
 	service := &Service{Name: name, Argv: argv, Env: env}
 	if probe != nil {
 		service.CheckReady = probe.Try
+		if env != nil {
+			service.CheckReady = func(ctx context.Context) error { return probe.WithEnv(service.Env, nil).Try(ctx) }
+		}
 		service.ReadyPort, _ = probe.LocalPort()
 	}
 	return service

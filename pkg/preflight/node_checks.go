@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
@@ -98,7 +99,8 @@ func (c *NodeChecks) runActiveChecks(ctx context.Context, fit bool) []check.Find
 		defer cancel()
 		_ = super.Close(ending) // its commands have ended or have been reported
 	}()
-	active := check.ActiveChecks{Starter: super, Config: c.Config, Env: c.Environ}
+	active := check.ActiveChecks{Starter: super, Config: c.Config,
+		Env: envlist.With(c.Environ, launcher.InheritedVariables(c.Environ, launcher.ChildCommand))}
 	return active.Run(ctx, fit)
 }
 

@@ -18,9 +18,11 @@ import (
 // Slot is the place of a node in the team, and the number of the team's nodes.
 type Slot struct{ Place, Size int }
 
-// Environment holds the information that a run passes to the children of a node in environment
-// variables.
+// Environment has what decides the environment of a child of a daemon: of the driver, a rank, a
+// service, a process of a role, a command of bringupd exec, a setup command, a probe, a sandbox and
+// the command of --on-end.
 type Environment struct {
+	Kind     launcher.ChildKind
 	Run, Dir string            // name and directory of the run
 	ID       launcher.Identity // identity of the node
 	Address  launcher.NodeAddress
@@ -29,16 +31,29 @@ type Environment struct {
 	Socket       string
 	GPUVariables map[string]string // variables that describe the node's GPUs
 	NCCLAddress  string            // reserved for NCCL's RAS subsystem; empty if there is none
+	Team         *Team             // nil for a child that needs no other node
+	Credentials  map[string]string // variables for the services of the team
+}
+
+// Team has what a child needs to reach the nodes of its run and their services.
+type Team struct {
+	Hosts    []string // in the order of the nodes; nil if they are not known on this node
+	Endpoint framework.Endpoint
 }
 
 // AttemptVariable is the number of the attempt: how often the process has been started before in
 // its launch.
 const AttemptVariable = "BRINGUPD_ATTEMPT"
 
-// AddTo returns base with the variables of the environment added, and the nodes excluded from a
-// proxy.
-func (e Environment) AddTo(base []string) []string {
-	more := map[string]string{
+// Of returns the environment of the child, based on that of the daemon or on the one in which a
+// framework has described its service. It removes variables that describe the place of another
+// process, adds what is known about the run and the node, and then the variables in more, of which
+// later ones take precedence. A variable with an empty value is removed. If a proxy is set, the
+// nodes are excluded from it.
+func (e Environment) Of(base []string, more ...map[string]string) []string {
+	lookup := launcher.EnvironmentOf(base)
+	set := launcher.InheritedVariables(base, e.Kind)
+	maps.Copy(set, map[string]string{
 		launcher.RunVariable: e.Run,
 		"BRINGUPD_RUN_DIR":   e.Dir,
 		AttemptVariable:      strconv.Itoa(e.ID.Attempt),
@@ -48,17 +63,29 @@ func (e Environment) AddTo(base []string) []string {
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
-	}
-	e.addNetworkVariables(more, base)
-	maps.Copy(more, e.GPUVariables)
-	maps.Copy(more, e.flightRecorderVariables(launcher.EnvironmentOf(base)))
-	maps.Copy(more, ncclras.Variables(e.NCCLAddress, launcher.EnvironmentOf(base)))
+	})
+	e.addNetworkVariables(set, base)
+	maps.Copy(set, e.GPUVariables)
+	maps.Copy(set, e.flightRecorderVariables(lookup))
+	maps.Copy(set, ncclras.Variables(e.NCCLAddress, lookup))
 	if e.Slot != nil {
-		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.Place)
-		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
+		set["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.Place)
+		set["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
-	head, _ := launcher.EnvironmentOf(base)(framework.HeadAddressVariable)
-	return BypassProxy(envlist.With(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
+	known := append([]string{e.Address.Address, e.ID.Host}, e.ID.Hosts...)
+	if e.Team != nil {
+		set["BRINGUPD_HOSTS"] = strings.Join(e.Team.Hosts, ",")
+		set[framework.HeadAddressVariable] = e.Team.Endpoint.Address
+		maps.Copy(set, e.Team.Endpoint.Env)
+		maps.Copy(set, e.Credentials)
+		known = append(known, e.Team.Hosts...)
+	}
+	for _, variables := range more {
+		maps.Copy(set, variables)
+	}
+	env := envlist.With(base, set)
+	head, _ := envlist.Lookup(env, framework.HeadAddressVariable)
+	return BypassProxy(env, append(known, head)...)
 }
 
 // flightRecorderVariables returns the variables that make torch write the dumps of its flight

@@ -5,8 +5,55 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
+
+// TestChildren verifies what each kind of child inherits, what it is told, and that what a user has set
+// for it takes precedence.
+func TestChildren(t *testing.T) {
+	base := strings.Fields(`PATH=/bin RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=n1 PMI_RANK=1 PMIX_MCA_gds=hash
+SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NNODES=2 SLURM_JOB_NODELIST=n[1-2] BRINGUPD_NODE_RANK=9
+BRINGUPD_RANK=3 BRINGUPD_SOCKET=/outer`)
+	job := []string{"PATH=/bin", "PMIX_MCA_gds=hash", "SLURM_JOB_ID=17"}
+	step := append(slices.Clip(job), "SLURM_NNODES=2", "SLURM_STEP_ID=0", "SLURM_JOB_NODELIST=n[1-2]")
+	team := &Team{Hosts: []string{"n1", "n2"}, Endpoint: framework.Endpoint{Address: "n1:1",
+		Env: map[string]string{"RAY_ADDRESS": "n1:1"}}}
+	ofTeam := []string{"BRINGUPD_HOSTS=n1,n2", "BRINGUPD_HEAD_ADDRESS=n1:1", "RAY_ADDRESS=n1:1", "A_KEY=k"}
+	for _, tc := range []struct {
+		name string
+		kind launcher.ChildKind
+		team *Team
+		more map[string]string
+		want []string
+	}{
+		{"a driver", launcher.ChildCommand, team, nil, slices.Concat(step, ofTeam, []string{"SLURM_PROCID=1"})},
+		{"a setup command", launcher.ChildCommand, nil, map[string]string{"RANK": "7", "PATH": ""},
+			append(step[1:len(step):len(step)], "SLURM_PROCID=1", "RANK=7")},
+		{"a process of a role", launcher.ChildProcess, team, map[string]string{"SLURM_PROCID": "0"},
+			slices.Concat(step, ofTeam, []string{"SLURM_PROCID=0"})},
+		{"a service", launcher.ChildService, nil, nil, append(slices.Clip(job), "SLURM_NNODES=2")},
+		// its numbers follow: see ranks.RankEnviron
+		{"a rank", launcher.ChildRank, team, nil, slices.Concat(step, ofTeam, []string{"SLURM_PROCID=1", "RANK=1",
+			"WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=n1", "PMI_RANK=1", "BRINGUPD_RANK=3"})},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			child := Environment{Kind: tc.kind, Run: "17.0", Dir: "/logs/17.0", Slot: &Slot{Place: 1, Size: 2}, Team: tc.team,
+				ID: launcher.Identity{NodeIndex: 1, Size: 2, Host: "n2"}, Credentials: map[string]string{"A_KEY": "k"}}
+			want := append(slices.Clip(tc.want), "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=/logs/17.0",
+				"BRINGUPD_ATTEMPT=0", "BRINGUPD_NODE_HOST=n2", "BRINGUPD_NODE_RANK=1", "BRINGUPD_NODE_COUNT=2",
+				"BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_LAUNCH_COUNT=2")
+			got := child.Of(base, tc.more)
+			slices.Sort(want)
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
 
 // TestNetworkVariables verifies which variables select the node's interface in programs.
 func TestNetworkVariables(t *testing.T) {
@@ -35,7 +82,7 @@ func TestNetworkVariables(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, variable := range (Environment{Address: tc.address}).AddTo(strings.Fields(tc.base)) {
+			for _, variable := range (Environment{Address: tc.address}).Of(strings.Fields(tc.base)) {
 				if strings.Contains(own("", "")+ofPrograms("", "", ""), strings.SplitAfter(variable, "=")[0]) {
 					got = append(got, variable)
 				}
@@ -66,7 +113,7 @@ func TestFlightRecorderVariables(t *testing.T) {
 		{"in another run", []string{"TORCH_FR_BUFFER_SIZE=2000",
 			newest + "=/logs/6.0/logs/flight-recorder-rank_"}, own, ""},
 	} {
-		lookup := launcher.EnvironmentOf(Environment{Dir: "/logs/7.0"}.AddTo(tc.base))
+		lookup := launcher.EnvironmentOf(Environment{Dir: "/logs/7.0"}.Of(tc.base))
 		gotNewest, _ := lookup(newest)
 		gotOldest, _ := lookup(older)
 		if gotNewest != tc.wantNewest || gotOldest != tc.wantOldest {

@@ -77,7 +77,7 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process,
 		service.Name = name
 		// Both services have this log, if there are two.
 		s.cfg.Children.SetLogName(name, s.role.ProcessLogName(s.instance, p, number))
-		service.Env = s.cfg.Host.ChildEnviron(service.Env)
+		service.Env = s.cfg.Host.ServiceEnviron(service.Env)
 		own, f := s.startProgram(ctx, startedProcess{process: p, isService: true}, service, nil)
 		started = append(started, own...)
 		if f != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -123,7 +124,11 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 		}
 	}
 	maps.Copy(variables, start.userEnv)
-	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(variables), Prepare: prepare}
+	kind := launcher.ChildProcess
+	if s.role.Placement.HasRanks {
+		kind = launcher.ChildRank
+	}
+	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(kind, variables), Prepare: prepare}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
 		start.ports = append(start.ports,

@@ -36,6 +36,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -334,8 +335,8 @@ type testHost struct {
 	run           *run
 }
 
-func (h testHost) Environ(more map[string]string) []string {
-	return envlist.With([]string{"NODE=" + h.node}, more)
+func (h testHost) Environ(_ launcher.ChildKind, more ...map[string]string) []string {
+	return envlist.With([]string{"NODE=" + h.node}, more[0])
 }
 
 // WorldConfig returns the configuration of worlds without servers for MPI, whose nodes reach the head
@@ -358,7 +359,7 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	}
 }
 
-func (testHost) ChildEnviron(base []string) []string { return base }
+func (testHost) ServiceEnviron(base []string) []string { return base }
 
 func (h testHost) DescribeNode(_ framework.Framework, member Member) (framework.Node, error) {
 	return framework.Node{RunName: member.Cluster, TeamIndex: member.Index, Size: member.Size, Host: h.node,

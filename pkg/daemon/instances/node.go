@@ -23,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -60,7 +61,7 @@ type NodeConfig struct {
 type Host interface {
 	// Environ returns the environment of a process with additional variables; an empty value removes
 	// a variable.
-	Environ(more map[string]string) []string
+	Environ(kind launcher.ChildKind, more ...map[string]string) []string
 	// WorldConfig returns what configures the worlds of ranks of the node.
 	WorldConfig() world.NodeConfig
 	// OpenFlagWorld opens this node's part of the world that a generation of the ranks of flags is.
@@ -71,9 +72,9 @@ type Host interface {
 	RanksStartAgain(f record.Failure, generation int) bool
 	// StopFlagRanks stops all ranks of flags on the node, and waits until none is left.
 	StopFlagRanks()
-	// ChildEnviron returns the environment of a service of a framework, which needs none of the run's
-	// other services.
-	ChildEnviron(base []string) []string
+	// ServiceEnviron returns the environment of a service of a framework, which needs none of the run's
+	// other services, from the one with which the framework has described it.
+	ServiceEnviron(base []string) []string
 	// DescribeNode describes this node as a member of a framework's cluster.
 	DescribeNode(f framework.Framework, member Member) (framework.Node, error)
 	// RoleKey returns the secret that the processes of a role and their clients share.

@@ -172,16 +172,3 @@ func (s rankStarter) describeRank(r StartedRank) string {
 	return fmt.Sprintf("%s says rank %d of %d (%s is set)",
 		s.displayName, r.Rank, r.RankCount, s.markVariable)
 }
-
-// clearedVariables returns the variables of an environment with one of the prefixes, each with an
-// empty value. It leaves out PMIx settings of users, which are for every process.
-func clearedVariables(environ []string, prefixes []string) map[string]string {
-	set := make(map[string]string)
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if hasPrefix(name, prefixes) && !strings.HasPrefix(name, userPMIxPrefix) {
-			set[name] = ""
-		}
-	}
-	return set
-}

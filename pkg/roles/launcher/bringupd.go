@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -145,7 +144,7 @@ var torchrunStarter = rankStarter{
 		"torchrun", "torch.distributed.run", "torch.distributed.launch", "torch_distributed_launch",
 		"accelerate", "ft_launcher", "nvidia_resiliency_ext.fault_tolerance.launcher",
 	}},
-	privatePrefixes: []string{"TORCHELASTIC_", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"},
+	privatePrefixes: []string{"TORCHELASTIC_", "MASTER_ADDR", "MASTER_PORT"},
 }
 
 // LocalAliases returns variables of MPI launchers with the local rank of a process and the number of
@@ -168,8 +167,6 @@ var worldStarter = rankStarter{
 		nodeIndex: []string{"GROUP_RANK"}, nodeCount: []string{"GROUP_WORLD_SIZE"},
 	},
 	origin: starterOrigin{programs: []string{"bringupd"}},
-	privatePrefixes: slices.Concat([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_", "MPI_LOCAL"},
-		torchrunStarter.privatePrefixes, slices.Collect(maps.Keys(LocalAliases("", "")))),
 }
 
 // plainStarter is any launcher that sets RANK and WORLD_SIZE. It comes last, because under Slurm

@@ -155,9 +155,10 @@ func (s start) describeTask() (string, error) {
 	return fmt.Sprintf("%q", TaskVariables(s.environ(), task)), nil
 }
 
-// describeMPIRun returns the variables that an mpirun started by a driver gets.
-func (s start) describeMPIRun() (string, error) {
-	return fmt.Sprintf("%q", PMIVariables(s.environ())), nil
+// describeChild returns how the variables of a child of a kind differ from those of the daemon, "" for
+// those that are removed.
+func (s start) describeChild(kind ChildKind) func() (string, error) {
+	return func() (string, error) { return fmt.Sprintf("%q", InheritedVariables(s.environ(), kind)), nil }
 }
 
 // TestIdentities compares the identity of each daemon and rank in testdata/identities.txt, and what else
@@ -175,7 +176,9 @@ func TestIdentities(t *testing.T) {
 		s := parseStart(t, words[1:])
 		answer, err := map[string]func() (string, error){
 			"daemon": func() (string, error) { return s.describeDaemon(t) }, "rank": s.describeRank,
-			"job": s.describeJob, "task": s.describeTask, "mpirun": s.describeMPIRun,
+			"job": s.describeJob, "task": s.describeTask, "driver": s.describeChild(ChildCommand),
+			"process": s.describeChild(ChildProcess), "service": s.describeChild(ChildService),
+			"inrank": s.describeChild(ChildRank),
 		}[words[0]]()
 		if err != nil {
 			launch, is := errors.AsType[*LaunchError](err)

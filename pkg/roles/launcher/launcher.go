@@ -47,6 +47,9 @@ type launcherSpec struct {
 	// nameJob returns the job and the step of a daemon that the starter has started, and what
 	// distinguishes the launch from another one with the same name.
 	nameJob func(env Environment, want Overrides) (job, step string, facts []string)
+	// completeJob returns variables of the job that the launcher does not give to all of its tasks. It
+	// may be nil.
+	completeJob func(env Environment) map[string]string
 	// identify determines the identity of this daemon. A launch that cannot work is a *LaunchError,
 	// including one without any launcher. It is nil if the starter's variables are sufficient.
 	identify func(env Environment, hostname string, want Overrides) (Identity, error)
@@ -188,21 +191,6 @@ func IsOtherJob(env Environment, job string) bool {
 	return slices.ContainsFunc(JobVariables(), func(name string) bool {
 		return env.valueOf(name) != "" && !slices.Contains(known, name+"="+env.valueOf(name))
 	})
-}
-
-// IsPrivateVariable reports whether a launcher sets a variable to describe a daemon, or an MPI
-// process, itself. A child that inherits it would mistake it for its own: an MPI library would
-// connect to the PMI server of another process. It also reports the variables by which an mpirun
-// would start its processes on the nodes of the job: that of a service's task runs on its own node.
-func IsPrivateVariable(variable string) bool {
-	return slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
-		return hasPrefix(variable, l.traits.PrivatePrefixes)
-	})
-}
-
-func hasPrefix(text string, prefixes []string) bool {
-	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	return slices.ContainsFunc(prefixes, begins)
 }
 
 // SubmitDir returns the directory where the job was submitted. It is empty if no launcher

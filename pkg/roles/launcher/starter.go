@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -41,19 +40,6 @@ var allStarters = []rankStarter{
 	openMPIStarter, hydraStarter, fluxStarter, worldStarter, torchrunStarter, palsStarter,
 	slurmStarter, plainStarter,
 }
-
-// otherPrivatePrefixes are the prefixes of variables for one process that are set by programs which
-// IdentifyRank does not know: PMI servers, Kubernetes, PBS, MVAPICH, jsrun, and rapidsmpf's rrun, whose
-// rendezvous servers only serve its own ranks.
-var otherPrivatePrefixes = slices.Concat([]string{
-	"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_", "MV2_COMM_",
-	"MVP_COMM_", "JSM_NAMESPACE_",
-}, pmiPrefixes)
-
-var pmiPrefixes = []string{"PMI_", "PMI2_", "PMIX_"}
-
-// userPMIxPrefix is the prefix of PMIx settings of users, which are for every process.
-const userPMIxPrefix = "PMIX_MCA_"
 
 // StartedRank is a process that a launcher has started as one of many, according to its variables.
 type StartedRank struct {
@@ -156,41 +142,4 @@ func notStartedError() error {
 			"srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- ./app",
 		InShell: true,
 	}
-}
-
-// PMIVariables returns the variables of an environment that refer to a PMI or PMIx server, or to
-// the mpirun that has started this process, each with an empty value. They are only for this
-// process: an mpirun that it starts must not use them (Open MPI's refuses "recursive calls").
-func PMIVariables(environ []string) map[string]string {
-	private := slices.Clone(pmiPrefixes)
-	for _, s := range []rankStarter{openMPIStarter, hydraStarter} {
-		if s.hasStarted(EnvironmentOf(environ)) {
-			private = append(private, s.privatePrefixes...)
-		}
-	}
-	return clearedVariables(environ, private)
-}
-
-// Task is a process of a world, numbered as a launcher with one task per process would do.
-type Task struct {
-	Rank, RankCount int
-	LocalRank       int
-	TasksPerNode    []int // number of tasks on each node
-	LocalRanks      []int // the ranks on the task's own node
-}
-
-// TaskVariables returns the variables of an environment that describe the process which a launcher
-// has started, with the values for the task. The value is empty if the variable must be removed.
-func TaskVariables(environ []string, t Task) map[string]string {
-	private := slices.Clone(otherPrivatePrefixes)
-	for _, s := range allStarters {
-		private = append(private, s.privatePrefixes...)
-	}
-	set, env := clearedVariables(environ, private), EnvironmentOf(environ)
-	for _, s := range allStarters {
-		if s.taskVariables != nil && s.hasStarted(env) {
-			maps.Copy(set, s.taskVariables(env, t))
-		}
-	}
-	return set
 }
