@@ -56,12 +56,31 @@ var pbsLauncher = launcherSpec{
 		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM",
 		SubmitDirVariable: "PBS_O_WORKDIR",
 	},
-	facts:     pbsFacts(true),
-	formatJob: bracketElement,
-	hints:     pbsLauncherHints,
-	claim:     claimPBS,
-	starter:   pbsStarter,
-	identify:  identifyPBS,
+	facts:       pbsFacts(true),
+	formatJob:   bracketElement,
+	hints:       pbsLauncherHints,
+	claim:       claimPBS,
+	starter:     pbsStarter,
+	completeJob: pbsArrayVariables,
+	identify:    identifyPBS,
+}
+
+// pbsArrayVariables returns the variables by which a script of a job array finds its element. OpenPBS
+// gives them to the job's script, but not to the tasks of pbsdsh and pbs_tmrsh (23.06).
+func pbsArrayVariables(env Environment) map[string]string {
+	array, rest, isElement := strings.Cut(env.valueOf("PBS_JOBID"), "[")
+	index, server, isClosed := strings.Cut(rest, "]")
+	set := make(map[string]string)
+	if isElement && isClosed && isDecimal(index) {
+		for name, value := range map[string]string{
+			"PBS_ARRAY_INDEX": index, "PBS_ARRAY_ID": array + "[]" + server,
+		} {
+			if env.valueOf(name) == "" {
+				set[name] = value
+			}
+		}
+	}
+	return set
 }
 
 var pbsStarter = rankStarter{
