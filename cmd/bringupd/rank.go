@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -62,6 +63,9 @@ func (b *rankCmd) becomeRank([]string) error {
 			return usageErrorf("%v", err)
 		}
 	}
+	if err := b.checkNetwork(environ, rank); err != nil || b.exitCode != 0 {
+		return err
+	}
 	runtime.LockOSThread() // this thread is bound, and becomes the app
 	defer runtime.UnlockOSThread()
 	place, restore, err := b.bindThread(rank)
@@ -70,6 +74,30 @@ func (b *rankCmd) becomeRank([]string) error {
 	}
 	err = process.ReplaceSelf(b.driver, ranks.PassThroughEnviron(environ, rank, place, b.variables))
 	return errors.Join(fmt.Errorf("cannot start rank %d: %w", rank.Rank, err), restore())
+}
+
+// checkNetwork returns an error for variables by which the ranks do not reach each other. Of the ranks
+// of a node only the first one reports it; the others have the same exit code.
+func (b *rankCmd) checkNetwork(environ []string, rank launcher.StartedRank) error {
+	if !rank.SpansMachines() {
+		return nil
+	}
+	env := launcher.EnvironmentOf(ranks.PassThroughEnviron(environ, rank, affinity.Affinity{}, b.variables))
+	mistakes, err := launcher.FindNetworkMistakes(func(name string) (string, bool) {
+		value, isSet := env(name)
+		if name == "MASTER_ADDR" && value == rank.MasterHost { // the launcher's own
+			return "", false
+		}
+		return value, isSet
+	}, rank.Rank == 0)
+	if len(mistakes) == 0 {
+		return err
+	}
+	if rank.LocalRank > 0 {
+		b.exitCode = codeOf(health.Usage)
+		return nil
+	}
+	return config.NodeUsageErrorf("cannot start rank %d: %s", rank.Rank, strings.Join(mistakes, "; "))
 }
 
 // bindThread sets the affinity of the calling thread for the rank, or sets the exit code with which

@@ -76,6 +76,7 @@ func (o *options) addChecks(cfg *deps.Config) error {
 		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex,
 		GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
+		Network: cfg.NetworkChecks(),
 	})
 	if err != nil {
 		return config.NodeUsageErrorf("%v", err)

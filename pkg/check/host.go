@@ -47,7 +47,8 @@ type Host struct {
 	// Environ is the driver's environment, which defines the interfaces that the job uses to reach
 	// other nodes; nil: unknown.
 	Environ []string
-	Nodes   int // number of nodes of the job; 0: unknown
+	Nodes   int      // number of nodes of the job; 0: unknown
+	Network *Network // nil if programs of the job do not communicate between machines
 
 	system   hostSystem               // nil: the local machine
 	lastNICs []Attribute              // attributes of the network cards from the last inspection
@@ -87,7 +88,14 @@ func (h *Host) listChecks() []hostCheck {
 		{idDisk, h.tempDir(), h.checkDisk},
 		{idLimits, limitsSource, h.checkLimits},
 		{idStep, stepSource, h.checkStep},
+		{idName, nameSource, h.checkName},
+		{IDNetEnv, netEnvSource, h.checkNetEnv},
 	}
+}
+
+// isUnneeded reports whether the node has nothing for a check of the network to examine.
+func (h *Host) isUnneeded(c hostCheck) bool {
+	return c.id == IDNetEnv && h.Network == nil || c.id == idName && (h.Network == nil || h.Network.NameProblem == nil)
 }
 
 // pendingCheck is a check that runs, or has run, in its own goroutine.
@@ -109,7 +117,7 @@ func (h *Host) Inspect(ctx context.Context, _ func([]Finding)) (findings []Findi
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	checks := h.listChecks()
+	checks := slices.DeleteFunc(h.listChecks(), h.isUnneeded)
 	for _, p := range checks {
 		// A check that hangs keeps its goroutine and thread. Do not start another one each time.
 		if h.pending[p.id] != nil {

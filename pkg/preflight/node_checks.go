@@ -31,9 +31,10 @@ type NodeConfig struct {
 	ObjectStore int64
 	// Tasks is the number of processes and threads that the services need; 0: unknown.
 	Tasks   uint64
-	LogDir  string // log directory to check outside of a job; empty in a daemon, which checks its own
-	Program string // version of this program
-	Root    string // directory that contains /dev, /proc and /sys; empty: /
+	LogDir  string         // log directory to check outside of a job; empty in a daemon, which checks its own
+	Network *check.Network // nil if the job's programs do not communicate between machines
+	Program string         // version of this program
+	Root    string         // directory that contains /dev, /proc and /sys; empty: /
 }
 
 // NewNodeChecks returns the checks of this node. It returns an error if the user's settings are
@@ -58,6 +59,7 @@ func NewNodeChecks(cfg NodeConfig) (*NodeChecks, error) {
 	c.nodeChecks = append(c.nodeChecks, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
+		Network: cfg.Network,
 	})
 	if cfg.LogDir != "" {
 		c.nodeChecks = append(c.nodeChecks, shareCheck{cfg.LogDir, shareTimeout, readShareFacts})

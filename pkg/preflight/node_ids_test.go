@@ -37,7 +37,7 @@ func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/checks.md")
 	must(t, err)
 	var documented []string
-	named := regexp.MustCompile("`((?:gpu|cuda|net|host|x|active)\\.[a-z0-9_]+)`")
+	named := regexp.MustCompile("`((?:gpu|cuda|net|node|host|x|active)\\.[a-z0-9_]+)`")
 	for _, match := range named.FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, match[1])
 	}

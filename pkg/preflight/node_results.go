@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -68,6 +69,12 @@ func UnfitFailure(report check.Report, node string) *health.Failure {
 		}
 	}
 	failure := health.NewFailure(kind, "%s is not fit for the job: %s", node, check.FormatSentence(fails))
+	isMistake := func(f check.Finding) bool { return f.ID == check.IDNetEnv }
+	if kind == health.CheckUser && slices.ContainsFunc(fails, isMistake) {
+		mistakes := slices.DeleteFunc(slices.Clone(fails), func(f check.Finding) bool { return !isMistake(f) })
+		failure = health.NewFailure(health.Usage, "cannot start the job's programs on %s: %s; %s", node,
+			check.FormatSentence(mistakes), mistakes[0].Hint)
+	}
 	failure.Report, _ = json.Marshal(report)
 	return failure
 }

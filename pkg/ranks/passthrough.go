@@ -35,11 +35,14 @@ func PassThroughEnviron(base []string, r launcher.StartedRank, place affinity.Af
 	if r.NodeCount > 0 {
 		set["BRINGUPD_NODE_COUNT"], set["GROUP_WORLD_SIZE"] = strconv.Itoa(r.NodeCount), strconv.Itoa(r.NodeCount)
 	}
-	// The rendezvous address, unless it is set already.
-	if value, _ := has("MASTER_ADDR"); value == "" && r.MasterHost != "" {
+	// The rendezvous address, unless it is set already, for these ranks: another number of them shows
+	// that all is left from another launch.
+	ofSize, _ := has("WORLD_SIZE")
+	isStale := ofSize != "" && ofSize != size
+	if value, _ := has("MASTER_ADDR"); (value == "" || isStale) && r.MasterHost != "" {
 		set["MASTER_ADDR"] = r.MasterHost
 	}
-	if value, _ := has("MASTER_PORT"); value == "" && r.MasterPort > 0 {
+	if value, _ := has("MASTER_PORT"); (value == "" || isStale) && r.MasterPort > 0 {
 		set["MASTER_PORT"] = strconv.Itoa(r.MasterPort)
 	}
 	// Set the variables that rrun sets under srun --mpi=pmix: rapidsmpf then uses Slurm's PMIx.

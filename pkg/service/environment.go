@@ -109,33 +109,34 @@ func (e Environment) flightRecorderVariables(base func(name string) (string, boo
 	return more
 }
 
-// Names of the variables for the address at which other nodes reach this node, and for its network
-// interface.
-const (
-	nodeAddressVariable   = "BRINGUPD_NODE_ADDRESS"
-	nodeInterfaceVariable = "BRINGUPD_NODE_INTERFACE"
-)
-
-// addNetworkVariables adds the node's address and interface to more. If the user has selected the
-// interface, it also adds the variables with which vLLM, Gloo and NCCL use that interface, unless
-// base has them. Values that a daemon around this one has added to base are replaced, because they
-// may be those of another node.
+// addNetworkVariables adds the node's address and interface to more, and the variables with which
+// vLLM, Gloo, TensorPipe and NCCL use that interface, unless base has them: those of NCCL, which
+// itself passes over loopback interfaces, if the user has selected the interface; those of the
+// others also if they would follow the node's own name to an address that peers do not reach. Values
+// that a daemon around this one has added to base are replaced, because they may be those of another
+// node.
 func (e Environment) addNetworkVariables(more map[string]string, base []string) {
 	lookup := launcher.EnvironmentOf(base)
-	outerAddress, _ := lookup(nodeAddressVariable)
-	outerInterface, _ := lookup(nodeInterfaceVariable)
-	more[nodeAddressVariable], more[nodeInterfaceVariable] = e.Address.Address, e.Address.Interface
-	for _, v := range []struct{ name, value, outer string }{
-		{"VLLM_HOST_IP", e.Address.Address, outerAddress},
-		{"GLOO_SOCKET_IFNAME", e.Address.Interface, outerInterface},
+	outerAddress, _ := lookup(launcher.NodeAddressVariable)
+	outerInterface, _ := lookup(launcher.NodeInterfaceVariable)
+	here := e.Address
+	more[launcher.NodeAddressVariable], more[launcher.NodeInterfaceVariable] = here.Address, here.Interface
+	misled := here.Selected || here.NameProblem() != "" && here.Interface != ""
+	for _, v := range []struct {
+		name, value, outer string
+		needed             bool
+	}{
+		{"VLLM_HOST_IP", here.Address, outerAddress, misled},
+		{"GLOO_SOCKET_IFNAME", here.Interface, outerInterface, misled},
+		{"TP_SOCKET_IFNAME", here.Interface, outerInterface, misled},
 		// "=": the name, and not a prefix of it
-		{"NCCL_SOCKET_IFNAME", "=" + e.Address.Interface, "=" + outerInterface},
+		{"NCCL_SOCKET_IFNAME", "=" + here.Interface, "=" + outerInterface, here.Selected},
 	} {
 		if value, isSet := lookup(v.name); isSet && value != v.outer {
 			continue
 		}
 		more[v.name] = ""
-		if e.Address.Selected {
+		if v.needed {
 			more[v.name] = v.value
 		}
 	}

@@ -58,13 +58,15 @@ BRINGUPD_RANK=3 BRINGUPD_SOCKET=/outer`)
 // TestNetworkVariables verifies which variables select the node's interface in programs.
 func TestNetworkVariables(t *testing.T) {
 	here := launcher.NodeAddress{Address: "10.0.0.7", Interface: "ib0"}
-	selected := here
+	selected, misnamed := here, here
 	selected.Selected = true
+	misnamed.CheckName = func() string { return "its own host name resolves to 127.0.1.1" }
 	own := func(address, device string) string {
 		return "BRINGUPD_NODE_ADDRESS=" + address + " BRINGUPD_NODE_INTERFACE=" + device
 	}
 	ofPrograms := func(address, device, nccl string) string {
-		return " GLOO_SOCKET_IFNAME=" + device + " NCCL_SOCKET_IFNAME=" + nccl + " VLLM_HOST_IP=" + address
+		return " GLOO_SOCKET_IFNAME=" + device + " NCCL_SOCKET_IFNAME=" + nccl + " TP_SOCKET_IFNAME=" + device +
+			" VLLM_HOST_IP=" + address
 	}
 	for _, tc := range []struct {
 		name    string
@@ -77,6 +79,8 @@ func TestNetworkVariables(t *testing.T) {
 		{"selected", selected, "", own("10.0.0.7", "ib0") + ofPrograms("10.0.0.7", "ib0", "=ib0")},
 		{"the user's own", selected, "NCCL_SOCKET_IFNAME=ib,eth",
 			own("10.0.0.7", "ib0") + ofPrograms("10.0.0.7", "ib0", "ib,eth")},
+		{"its own name leads elsewhere", misnamed, "VLLM_HOST_IP=10.9.9.9", own("10.0.0.7", "ib0") +
+			" GLOO_SOCKET_IFNAME=ib0 TP_SOCKET_IFNAME=ib0 VLLM_HOST_IP=10.9.9.9"},
 		{"those of a run around this one", here, own("10.0.0.9", "ib1") + ofPrograms("10.0.0.9", "ib1", "=ib1"),
 			own("10.0.0.7", "ib0")},
 	} {

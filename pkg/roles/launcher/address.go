@@ -23,7 +23,15 @@ type NodeAddress struct {
 	Address   string
 	Interface string // name of the network interface; empty if no interface has the address
 	Selected  bool   // the user has selected the interface, as in --interface
+	// CheckName returns the problem of [NodeAddress.NameProblem]. It is nil if there is none.
+	CheckName func() string
 }
+
+// The variables with a node's address and interface.
+const (
+	NodeAddressVariable   = "BRINGUPD_NODE_ADDRESS"
+	NodeInterfaceVariable = "BRINGUPD_NODE_INTERFACE"
+)
 
 // AddressFinder returns a function that finds, at its first call, the address at which the peers of id
 // reach this node: that of the first network interface that wanted selects. If wanted is empty, it is
@@ -35,14 +43,20 @@ type NodeAddress struct {
 // wanted is a list, separated by commas, of names of interfaces (ib0), patterns (ib*), addresses and
 // subnets (10.1.0.0/16), with the preferred one first.
 func AddressFinder(id Identity, wanted string) func() (NodeAddress, error) {
-	return sync.OnceValues(func() (NodeAddress, error) { return localAddress(id, wanted) })
+	return sync.OnceValues(func() (NodeAddress, error) {
+		found, err := systemInterfaces()
+		if err != nil {
+			return NodeAddress{}, err
+		}
+		address, err := localAddress(found, id, wanted)
+		if err == nil && id.Size > 1 && id.Launcher != LauncherLocal {
+			address.CheckName = sync.OnceValue(func() string { return findNameProblem(found) })
+		}
+		return address, err
+	})
 }
 
-func localAddress(id Identity, wanted string) (NodeAddress, error) {
-	found, err := systemInterfaces()
-	if err != nil {
-		return NodeAddress{}, err
-	}
+func localAddress(found []netInterface, id Identity, wanted string) (_ NodeAddress, err error) {
 	loopback := id.Size == 1 || id.Launcher == LauncherLocal
 	if wanted != "" {
 		return selectedAddress(found, wanted, loopback)
@@ -57,13 +71,7 @@ func localAddress(id Identity, wanted string) (NodeAddress, error) {
 			return NodeAddress{}, err
 		}
 	}
-	of := NodeAddress{Address: addr.String()}
-	for _, i := range found {
-		if slices.Contains(i.addrs, addr) {
-			of.Interface = i.name
-		}
-	}
-	return of, nil
+	return NodeAddress{Address: addr.String(), Interface: interfaceOf(addr, found)}, nil
 }
 
 type netInterface struct {
@@ -106,7 +114,7 @@ func selectedAddress(found []netInterface, wanted string, loopback bool) (NodeAd
 			case !addr.IsValid():
 				problem = "it has no address that other nodes can reach"
 			default:
-				return NodeAddress{addr.String(), i.name, true}, nil
+				return NodeAddress{Address: addr.String(), Interface: i.name, Selected: true}, nil
 			}
 		}
 		problems = append(problems, part+": "+problem)

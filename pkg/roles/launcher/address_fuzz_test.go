@@ -14,7 +14,7 @@ func FuzzLocalAddress(f *testing.F) {
 			launch = ""
 		}
 		id := Identity{Launcher: LauncherSlurm, Size: int(size) + 1, LaunchAddress: launch}
-		addr, err := localAddress(id, ifname)
+		addr, err := AddressFinder(id, ifname)()
 		checkChosen(t, parsedAddress(addr), err, size == 0)
 	})
 }

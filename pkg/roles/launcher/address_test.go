@@ -141,23 +141,23 @@ func TestLoopbackAddress(t *testing.T) {
 }
 
 func TestLocalAddressHere(t *testing.T) {
-	local, err := localAddress(Identity{Launcher: LauncherLocal, Size: 4}, "")
+	local, err := AddressFinder(Identity{Launcher: LauncherLocal, Size: 4}, "")()
 	if err != nil || !parsedAddress(local).IsLoopback() {
 		t.Errorf("a local run has address %v, %v", local, err)
 	}
 	// This machine may or may not have a network; a loopback address is never the answer.
-	peers, err := localAddress(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
+	peers, err := AddressFinder(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")()
 	if err == nil && !parsedAddress(peers).IsGlobalUnicast() {
 		t.Errorf("a run of four nodes has address %v", peers)
 	}
 	if err == nil {
 		// Towards one of its own addresses a host sends from that address.
-		again, err := localAddress(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.Address}, "")
-		if err != nil || again != peers {
-			t.Errorf("towards %v the address is %v, %v", peers, again, err)
+		again, err := AddressFinder(Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.Address}, "")()
+		if err != nil || again.Address != peers.Address || again.Interface != peers.Interface {
+			t.Errorf("towards %s the address is %s, %v", peers.Address, again.Address, err)
 		}
 	}
-	if got, err := localAddress(Identity{Size: 2}, "no-such-interface"); err == nil {
+	if got, err := AddressFinder(Identity{Size: 2}, "no-such-interface")(); err == nil {
 		t.Errorf("an interface that is not there has address %v", got)
 	}
 }

@@ -41,6 +41,11 @@ var allStarters = []rankStarter{
 	slurmStarter, plainStarter,
 }
 
+// SpansMachines reports whether some of the ranks run on other machines, as far as the launcher says.
+func (r StartedRank) SpansMachines() bool {
+	return r.NodeCount > 1 || r.LocalCount > 0 && r.RankCount > r.LocalCount
+}
+
 // StartedRank is a process that a launcher has started as one of many, according to its variables.
 type StartedRank struct {
 	LauncherTitle         string // display name of the launcher
