@@ -22,14 +22,17 @@ const (
 const tokenFile = "ray-token"
 
 // NodeCredentials returns a token of this run, unless the user's variables decide. A token in the
-// home directory is ignored, because Ray leaves one there itself.
+// home directory is ignored, because Ray leaves one there itself, unless the user requests tokens.
 func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	env := launcher.EnvironmentOf(node.Environ)
-	isSet := func(name string) bool { value, _ := env(name); return value != "" }
+	value := func(name string) string { value, _ := env(name); return value }
+	// Ray itself fails if tokens are requested and there is none.
+	needsToken := strings.EqualFold(value(authModeVariable), tokenMode) && findAuthToken(node.Environ) == ""
 	switch {
 	case r.Auth == framework.AuthOff:
 		return framework.Credentials{Env: map[string]string{authModeVariable: "disabled"}}, nil
-	case r.Auth == framework.AuthOwn || isSet(authModeVariable) || isSet(tokenVariable) || isSet(tokenPathVariable):
+	case r.Auth == framework.AuthOwn || value(tokenVariable) != "" || value(tokenPathVariable) != "",
+		value(authModeVariable) != "" && !needsToken:
 		return framework.Credentials{Env: map[string]string{}}, nil
 	}
 	return framework.Credentials{

@@ -2,6 +2,7 @@ package ray
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -131,6 +132,12 @@ func TestRayTellsAllOfAuthentication(t *testing.T) {
 // is in no command line.
 func TestRayCredentials(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
+	home := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(home, ".ray"), 0o700),
+		os.WriteFile(filepath.Join(home, ".ray", "auth_token"), []byte("abc"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ofRun := map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}
 	const token = "3031323334353637383961626364656630313233343536373839616263646566"
 	for _, tc := range []struct {
 		name string
@@ -139,11 +146,12 @@ func TestRayCredentials(t *testing.T) {
 		file bool
 		want map[string]string
 	}{
-		{"by default", "", "", true, map[string]string{"RAY_AUTH_MODE": "token",
-			"RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
-		{"auto", framework.AuthAuto, "RAY_AUTH_MODE=", true,
-			map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"by default", "", "HOME=" + home, true, ofRun},
+		{"auto", framework.AuthAuto, "RAY_AUTH_MODE=", true, ofRun},
 		{"the user's mode", framework.AuthAuto, "RAY_AUTH_MODE=disabled", false, map[string]string{}},
+		{"the user's mode without a token", framework.AuthAuto, "RAY_AUTH_MODE=Token", true, ofRun},
+		{"the user's mode and a token at home", framework.AuthAuto, "RAY_AUTH_MODE=token HOME=" + home, false,
+			map[string]string{}},
 		{"the user's token", framework.AuthAuto, "RAY_AUTH_TOKEN=abc", false, map[string]string{}},
 		{"the user's file", framework.AuthAuto, "RAY_AUTH_TOKEN_PATH=/home/u/token", false, map[string]string{}},
 		{"own", framework.AuthOwn, "", false, map[string]string{}},
@@ -151,7 +159,7 @@ func TestRayCredentials(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := testNode(t, 0)
-			node.TempDir, node.Environ = "/tmp/bu-1", append(node.Environ, tc.env)
+			node.TempDir, node.Environ = "/tmp/bu-1", append(strings.Fields(tc.env), node.Environ...)
 			got, err := Cluster{Auth: tc.auth}.NodeCredentials(node, secret)
 			if err != nil {
 				t.Fatal(err)
