@@ -150,7 +150,10 @@ func isExceptionLine(line string) bool {
 
 // permanentMessages are messages of failures that would occur again, and before which Ray prints some
 // of transientMessages.
-var permanentMessages = []string{"InvalidAuthToken", "Version mismatch: "}
+var permanentMessages = []string{
+	"InvalidAuthToken", "Version mismatch: ",
+	"Failed to start CgroupManager", // --enable-resource-isolation
+}
 
 // transientMessages are messages for failures that may not occur again.
 var transientMessages = []string{

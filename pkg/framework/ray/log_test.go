@@ -176,6 +176,10 @@ func TestRayTransientByExit(t *testing.T) {
 		{"says nothing", process.Exit{Code: 1}, nil, false},
 		{"refused after a wait", process.Exit{Code: 1},
 			[]string{"Failed to connect to GCS at address", "RuntimeError: Version mismatch: The cluster"}, false},
+		{"a cgroup that Ray cannot use", process.Exit{Code: 1}, []string{
+			"Exception: The current node timed out during startup. This could happen because",
+			"raylet.err: Check failed: cgroup_manager_s.ok() Failed to start CgroupManager due to Invalid: Cgroupv1"},
+			false},
 		{"says what is not known", process.Exit{Code: 1}, []string{"RuntimeError: the moon is full"}, false},
 	}
 	for _, tc := range tests {
