@@ -137,6 +137,8 @@ var epilogues = textutil.CompileLazily(`^(?:wandb: .*|Exception ignored in.*|sys
 	`|exit status \d+|Aborted.*|.*\(core dumped\).*|Killed|note: run with .RUST_BACKTRACE.*` +
 	`|.* FAILED|Failures:|Root Cause \(first observed failure\):|\[\d+\]:` + // torchrun
 	`|\[[\d :,.-]+\] \[(?:INFO|ERROR)\] \[launch\.py.*` + // the launcher of deepspeed
+	`|- (?:objects|bytes) restored: \d+|Refer to the documentation on how to address the out of memory` +
+	` issue: .*` + // of Ray's OutOfMemoryError
 	`|srun: .*|slurmstepd\S*: error: \*\*\* STEP .*|-{5,}|={5,}|\*{5,})$`)
 
 // isEpilogue reports whether a line says nothing about what has ended a program.

@@ -205,6 +205,11 @@ var adviceForDriver = []struct {
 		step: "leave out ray start and ray symmetric-run: bringupd has started the cluster, " +
 			"and ray.init() finds it by RAY_ADDRESS",
 	},
+	{
+		messages: []string{"Refer to the documentation on how to address the out of memory issue"},
+		step: "Ray has ended the task because the memory of the node, or of its cgroup, was nearly used up: " +
+			"request more memory, run fewer tasks at a time, or export RAY_memory_usage_threshold=0.99",
+	},
 }
 
 // adviseDriver returns what to do about a failed driver with these last lines, or an empty string.

@@ -204,6 +204,7 @@ func TestAdviseDriver(t *testing.T) {
 		{enabled, "job-submit-address", ""},
 		{plain, "start", start},
 		{enabled, "symmetric-run", start},
+		{plain, "out-of-memory", "RAY_memory_usage_threshold"},
 	} {
 		text, err := os.ReadFile("testdata/ray-2.60.0-drivers/" + tc.said + ".log")
 		if err != nil {
