@@ -106,8 +106,8 @@ var errorFormats = []errorFormat{
 	},
 	{find: findLine(`^.+ at \S+ line \d+\.$`)},
 	{
-		codes: []int{1},
-		find:  findLine(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?:\S+\.go:\d+: )?(.+)`),
+		codes: []int{1}, needsCode: true,
+		find: findLine(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d (?:\S+\.go:\d+: )?(.+)`),
 	},
 	{find: findLine(`^(?:ERROR|FATAL|Fatal error|FATAL ERROR): .+`)},
 }

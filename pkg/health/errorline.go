@@ -68,6 +68,8 @@ func formatError(text string) string {
 // its program.
 type errorFormat struct {
 	codes []int // exit codes with which such a program ends; nil: any but 0
+	// needsCode marks a format of other lines, too: it counts only with one of codes.
+	needsCode bool
 	// find returns the text of the error if it begins with the line at an index, and the index
 	// after its last line, which is 0 if no error begins there.
 	find func(lines []string, at int) (text string, end int)
@@ -95,7 +97,8 @@ func findError(lines []string, code int) string {
 		next := at + 1
 		for i := range errorFormats {
 			format := &errorFormats[i]
-			if format.codes != nil && code != stillRuns && !slices.Contains(format.codes, code) {
+			if isOther := format.codes != nil && !slices.Contains(format.codes, code); isOther &&
+				(code != stillRuns || format.needsCode) {
 				continue
 			}
 			if text, end := format.find(lines, at); end > at {

@@ -34,6 +34,7 @@ func TestFindLastError(t *testing.T) {
 		"Traceback (most recent call last):", `  File "t.py", line 3, in f`, "ValueError: x",
 	}
 	goesOn := []string{"step 8", "step 9", "step 10", "step 11"}
+	serving := []string{"2026/12/01 01:23:45 main.go:12: serving at :8000"}
 	for _, tc := range []struct {
 		name             string
 		merged, err, out []string
@@ -47,6 +48,7 @@ func TestFindLastError(t *testing.T) {
 		{"an error and what a program prints at its end", append(slices.Clone(failed), ""), failed,
 			[]string{""}, "ValueError: x"},
 		{"no error", goesOn, nil, goesOn, ""},
+		{"a line of a Go program's log", serving, serving, nil, ""},
 		{"nothing", nil, nil, nil, ""},
 	} {
 		if got := health.FindLastError(tc.merged, tc.err, tc.out); got != tc.want {
