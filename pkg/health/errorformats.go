@@ -155,8 +155,10 @@ var chainLinks = []string{
 	"The above exception was the direct cause of the following exception:",
 }
 
-// outerErrors report that another program, or another thread, has failed.
+// outerErrors report that another program, or another thread, has failed. The rendezvous of torchrun
+// fails as well when its agent ends because of a worker.
 var outerErrors = textutil.CompileLazily(`^(?:\w+\.)*(?:ChildFailedError|CalledProcessError` +
+	`|Rendezvous(?:Connection|Closed|Timeout)Error` +
 	`|ProcessRaisedException|ProcessExitedException)\b|See root cause above` +
 	`|DataLoader worker \(pid\(s\)|on an .Err. value: Any` +
 	`|\w+Error: \[Errno \d+\] .*/torch-error[\d.]*-\d+\.json.$`) // ranks.ErrorFileName, in a container

@@ -126,7 +126,10 @@ func findError(lines []string, code int) string {
 		if !isLast && !isNear && (e.format.mayGoOn == nil || !e.format.mayGoOn(before, rest)) {
 			return best
 		}
-		if !e.isOuter() {
+		// What only another process explains may be explained by the error just before it.
+		isSymptom := i > 0 && matchSymptom(e.text) != "" && !slices.ContainsFunc(
+			lines[found[i-1].end:e.begin], func(line string) bool { return !isEpilogue(line) })
+		if !isSymptom && !e.isOuter() {
 			return e.text
 		}
 		best = cmp.Or(best, e.text)
@@ -152,7 +155,7 @@ func isEpilogue(line string) bool {
 // The prefixes that frameworks put before the lines of their processes, and the colours of
 // terminals.
 var (
-	linePrefix = textutil.CompileLazily(`^(?:(?:\[rank\d+\]:` +
+	linePrefix = textutil.CompileLazily(`^(?:(?:\[[\w.:-]*\d\]:` + // [rank0]: or torchrun --tee's [ROLE0]:
 		`|\([^()]*(?:\([^()]*\))?[^()]*pid=\d+[^)]*\)) ?)+` +
 		`(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?`) // of vLLM's log
 	colours = textutil.CompileLazily(`\x1b\[[\d;]*[A-Za-z]`)
