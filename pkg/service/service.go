@@ -500,7 +500,12 @@ func (c *Children) AddChildInfo(
 		if f.WorldRank != nil {
 			f.WorldRank.Symptom = "" // it is explained
 		}
-	} else if f.ErrorLine = ErrorLine(child, more...); f.ErrorLine != "" {
+		return f
+	}
+	if f.ErrorLine = ErrorLine(child, more...); exit.ShellStatus() == 0 { // it had to run on
+		f.ErrorLine = lastError(child)
+	}
+	if f.ErrorLine != "" {
 		f.Message += ": " + f.ErrorLine
 	}
 	return f

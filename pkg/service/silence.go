@@ -80,8 +80,8 @@ func (s *silence) next(hasEnded bool, printed int64, isSilent bool) silenceChang
 	return silenceBegins
 }
 
-// lastError returns the error with which the output of a program ends that still runs, or an empty
-// string.
+// lastError returns the error with which the output of a program ends that still runs, or that has
+// ended with 0, or an empty string.
 func lastError(program process.Handle) string {
 	out, err := program.RecentLines()
 	return health.FindLastError(program.LastLines(), err, out)

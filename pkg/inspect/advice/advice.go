@@ -283,7 +283,7 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: "+
 			"PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
-	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
+	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && c.ErrorLine == "" && kind != health.SetupFailed:
 		steps = append(steps, "keep the command in the foreground as long as the job runs: "+
 			"no \"&\" at its end, no option that makes it a daemon")
 	case strings.Contains(c.Message, " had not ended after "): // a setup command or a oneshot role

@@ -281,6 +281,10 @@ var childEndings = []ending{
 			died("worker", "worker-0002.log", "killed by SIGKILL", "SIGKILL", 0, "loading shard 3 of 8"), outOfMemory)),
 	failed("service-ended-with-0", cause(2, health.ServiceDied, "driver", "the worker of node 2 (n2) ended with 0",
 		died("worker", "worker-0002.log", "exit code 0", "", 0))),
+	failed("service-ended-with-0-and-an-error", cause(2, health.ServiceDied, "driver",
+		"the engine.0 of node 2 (n2) ended with 0: EngineDeadError: see above",
+		died("engine.0", "engine-0.log", "exit code 0", "", 0, "EngineDeadError: see above"),
+		func(f *record.Failure) { f.ErrorLine = "EngineDeadError: see above" })),
 	failed("service-of-ray", cause(5, health.ServiceDied, "driver", "the ray worker of node 5 (n5) died: exit code 1",
 		died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line"}, 20)...))).
 		with(func(a *Summary) { a.Framework.LogsProgram = "Ray's own logs" }),
