@@ -15,6 +15,12 @@ type programError struct {
 const runAsRanks = "run the program as ranks, which get RANK and the other variables: " +
 	"--ranks-per-node=gpu, or a number (ranks-per-node: gpu in a role)"
 
+// portTaken are the errors of torch, ZeroMQ and uvicorn about a port that another process has.
+var portTaken = []string{
+	"The server socket has failed to listen on any local network address",
+	"zmq.error.ZMQError: Address already in use", "error while attempting to bind on address",
+}
+
 // programErrors are errors that the flags of the job cause. The first that matches counts.
 var programErrors = []programError{
 	{messages: []string{
@@ -39,6 +45,11 @@ var programErrors = []programError{
 		step: `put the start of the program under: if __name__ == "__main__":`},
 	{messages: []string{"Could not find any running Ray instance", "KeyError: 'RAY_ADDRESS'"},
 		step: "start a Ray cluster: --framework=ray"},
+	{messages: portTaken, step: "another process on the node has the port: let the program pick a free " +
+		"one, as torchrun --standalone does, or run it as ranks, which get a free MASTER_PORT: " +
+		"--ranks-per-node=gpu, or a number"},
+	{messages: portTaken, ofRanks: true, step: "another process on the node has the port: give the " +
+		"program one that bringupd keeps for it, as $BRINGUPD_PORT of a role (more of them: its key ports)"},
 	{messages: []string{"CUDA error: invalid device ordinal", "HIP error: invalid device ordinal"},
 		ofRanks: true,
 		step: "show all GPUs of the node to each rank: --bind=cpu,memory,network; or use device 0, a " +

@@ -158,6 +158,10 @@ var driverEndings = []ending{
 		a.DriverLines = []string{"ValueError: Error initializing torch.distributed using env:// rendezvous: " +
 			"environment variable RANK expected, but not set"}
 	}),
+	driverEnded("driver-port-taken", 1, "exit code 1").with(func(a *Summary) {
+		a.DriverLines = []string{"torch.distributed.DistNetworkError: The server socket has failed to listen on any " +
+			"local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE"}
+	}),
 	failed("role-without-ranks", cause(0, health.DriverFailed, "", "the trainer.0 of node 0 (n0) failed: exit code 1",
 		died("trainer.0", "trainer-0.log", "exit code 1", "", 1, "KeyError: 'RANK'"))).
 		with(func(a *Summary) { a.Driver = "" }),
@@ -285,6 +289,10 @@ var childEndings = []ending{
 		"the engine.0 of node 2 (n2) ended with 0: EngineDeadError: see above",
 		died("engine.0", "engine-0.log", "exit code 0", "", 0, "EngineDeadError: see above"),
 		func(f *record.Failure) { f.ErrorLine = "EngineDeadError: see above" })),
+	beforeGate(failed("instance-port-taken",
+		cause(2, health.ServiceDied, "workers", "the engine.0 of node 2 (n2) died before it was ready: exit code 1",
+			died("engine.0", "engine-0.log", "exit code 1", "", 1,
+				"zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:5570')")))),
 	failed("service-of-ray", cause(5, health.ServiceDied, "driver", "the ray worker of node 5 (n5) died: exit code 1",
 		died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line"}, 20)...))).
 		with(func(a *Summary) { a.Framework.LogsProgram = "Ray's own logs" }),
