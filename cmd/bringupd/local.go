@@ -95,6 +95,10 @@ func (l *localCmd) launch(
 		if exits != nil {
 			l.exitCode = cmp.Or(l.failedCode, launch.ExitCode(exits))
 		}
+		if l.exitCode != 0 && err != nil { // what has been left says less
+			console.ReportStartWarning(l.streams.Err, l.logsJSON, err.Error())
+			return nil
+		}
 		return err
 	})
 }

@@ -134,8 +134,10 @@ func (c *LocalRanks) StartRank(ctx context.Context, rank Rank, fit RankSpec) (pr
 	}
 	c.running[rank.Rank] = child
 	c.mu.Unlock()
-	c.Background(func(context.Context) {
-		<-child.Done() // follows the rank's end within a bounded time
+	c.Background(func(ctx context.Context) {
+		if ctxutil.AwaitDone(ctx, child.Ended()) { // otherwise not even KILL has ended it
+			<-child.Done() // follows the rank's end within a bounded time
+		}
 		fit.OnOutputDone()
 	})
 	return child, c.verifyBinding(rank, child, fit.Affinity)
