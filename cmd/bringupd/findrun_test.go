@@ -50,6 +50,7 @@ func TestWhichRun(t *testing.T) {
 		{"a name, by a flag behind it", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"4711.0", "--log-dir", logs}},
 		{"a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711"}},
 		{"a job, by its log directory", nil, []string{filepath.Join(logs, "4711")}},
+		{"a job of PBS", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.pbs01"}},
 		{"a component of a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711+1"}},
 		{"a name where the job was submitted", []string{"SLURM_SUBMIT_DIR=" + filepath.Dir(logs)}, []string{"4711.0"}},
 		{"the newest of a flag's log directory", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"--log-dir=" + logs}},
@@ -82,7 +83,7 @@ func TestWhichRun(t *testing.T) {
 func TestListAndWait(t *testing.T) {
 	dir := endedRun(t, "4711.0")
 	env := []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(dir)}
-	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}} {
+	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}, {"list", "4711.pbs01"}} {
 		if got := call(t, env, args...); got.code != 0 || !strings.HasPrefix(got.out, "RUN ") ||
 			!strings.Contains(got.out, "\n4711.0  finished  2 ") {
 			t.Errorf("%v ended with %d: %q, %q", args, got.code, got.out, got.err)
@@ -99,6 +100,7 @@ func TestListAndWait(t *testing.T) {
 	refused(t, call(t, nil, "list", filepath.Join(dir, "none")), 64,
 		"cannot find a run in "+filepath.Join(dir, "none")+": it does not exist")
 	refused(t, call(t, nil, "list", "a", "b"), 64, "2 directories")
+	refused(t, call(t, env, "list", "4710"), 64, "cannot find run 4710 in "+filepath.Dir(dir))
 	if got := call(t, env, "wait", "4711"); got.code != 0 || got.out != "" ||
 		!strings.Contains(got.err, "run 4711.0: code 0") {
 		t.Errorf("the wait: %d: %q, %q", got.code, got.out, got.err)

@@ -17,22 +17,27 @@ func (inv *invocation) listCommand() *cli.Command {
 	own := which.settings(outputHeading, config.NewSwitch("json", &asJSON, "print JSON"))
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
-		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",
+		UsageText: "bringupd list [flags] [LOG-DIRECTORY | JOB]",
 		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The " +
-			"command only reads the log directory. " +
-			"Exits with 0, and 64 if there is no such directory.",
+			"command only reads the log directory. With the number of a job it lists only that job's runs, " +
+			"and with that of an array those of all its elements. " +
+			"Exits with 0, and 64 if there is no such directory or job.",
 	}, append(own, removedSettings("list")...), func(args []string) error {
 		if len(args) > 1 {
 			return usageErrorf("cannot list %d directories: give one log directory", len(args))
 		}
 		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
+			defer cancel()
+			job := ""
+			if len(args) == 1 && !runs.IsDirectory(ctx, args[0]) {
+				job, args = args[0], nil
+			}
 			logDir, err := which.listedDir(args)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
-			defer cancel()
-			list, err := runs.ListRuns(ctx, logDir)
+			list, err := runs.ListRuns(ctx, logDir, job)
 			switch {
 			case err != nil:
 				return runArgError(err)

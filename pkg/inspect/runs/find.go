@@ -102,17 +102,25 @@ func findIn(ctx context.Context, logDir, name string) (string, error) {
 			return found, nil
 		}
 	}
-	// The last element of an array has the number of the array.
-	run := newestOfJob(ctx, logDir, folder.Names, launcher.NormalizeJobName(name))
-	if run != "" && !isOfArray(ctx, filepath.Join(logDir, run), name) {
-		return filepath.Join(logDir, run), nil
+	names := launcher.JobNames(name)
+	for _, job := range names {
+		run := newestOfJob(ctx, logDir, folder.Names, job)
+		if run != "" && !isOtherJob(ctx, filepath.Join(logDir, run), name, job) {
+			return filepath.Join(logDir, run), nil
+		}
 	}
 	all, err := runsByAge(ctx, logDir, folder)
 	if err != nil {
 		return "", err
 	}
-	if run := newestWithAlias(ctx, logDir, all, name); run != "" {
-		return filepath.Join(logDir, run), nil
+	for _, job := range names {
+		if run := newestWithAlias(ctx, logDir, all, job); run != "" {
+			return filepath.Join(logDir, run), nil
+		}
+	}
+	isPart := func(run string) bool { return isWithin(run, names) }
+	if at := slices.IndexFunc(all, isPart); at >= 0 {
+		return filepath.Join(logDir, all[at]), nil
 	}
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("cannot find run %s in %s: %w", name, logDir, err)
@@ -213,29 +221,57 @@ func newestOfJob(ctx context.Context, logDir string, names []string, job string)
 	return newest
 }
 
-// isOfArray reports whether a run is that of an element of the array with this number.
-func isOfArray(ctx context.Context, path, number string) bool {
+// isOtherJob reports whether a run, which has the number of a job, is not that of the job with this
+// name: the last element of a Slurm array has the number of the array, and the name of a server may
+// be the name of a launch.
+func isOtherJob(ctx context.Context, path, name, job string) bool {
 	opened, err := openRun(ctx, path)
-	isElement := func(known string) bool { return strings.HasPrefix(known, number+"_") }
-	return err == nil && slices.ContainsFunc(opened.job.LaunchAliases, isElement)
+	isElement := func(known string) bool { return strings.HasPrefix(known, job+"_") }
+	aliases := opened.job.LaunchAliases
+	return err == nil && (slices.ContainsFunc(aliases, isElement) ||
+		name != job && launcher.IsOtherName(name, aliases))
 }
 
-// newestWithAlias returns the newest run of the job that has another name in the launcher, which is
-// in the job record of its runs, or an empty string if there is none. An array is its newest
-// element.
-func newestWithAlias(ctx context.Context, logDir string, runs []string, name string) string {
+// isWithin reports whether a run is an element of one of the jobs, or nested in one.
+func isWithin(run string, jobs []string) bool {
+	return slices.ContainsFunc(jobs, func(job string) bool { return launcher.IsWithinJob(run, job) })
+}
+
+// isOfJob reports whether a run is that of a job, of a step or of an element of it.
+func isOfJob(ctx context.Context, logDir, run, name string) bool {
+	path := filepath.Join(logDir, run)
+	return slices.ContainsFunc(launcher.JobNames(name), func(job string) bool {
+		_, isOrdered := launcher.OrderInJob(run, job)
+		_, isAlias := launcher.OrderInJob(run, aliasedJob(ctx, path, job))
+		return isOrdered && !isOtherJob(ctx, path, name, job) || isAlias || launcher.IsWithinJob(run, job)
+	})
+}
+
+// aliasedJob returns the name of the job, or of the step of the job, of a run if its job record says
+// that it has another name in the launcher, or is an element of the array of that name. Otherwise it
+// returns an empty string.
+func aliasedJob(ctx context.Context, path, name string) string {
 	alias, step, isJob := launcher.SplitSlurmJob(name)
 	if !isJob {
 		return ""
 	}
+	opened, err := openRun(ctx, path)
+	if _, is := errors.AsType[*record.VersionError](err); is {
+		err = nil // all versions have the names of the job
+	}
+	isAlias := func(known string) bool { return known == alias || strings.HasPrefix(known, alias+"_") }
+	if err != nil || !slices.ContainsFunc(opened.job.LaunchAliases, isAlias) {
+		return ""
+	}
+	return opened.job.LaunchID + step
+}
+
+// newestWithAlias returns the newest run of the job that has another name in the launcher, or an
+// empty string if there is none. An array is its newest element.
+func newestWithAlias(ctx context.Context, logDir string, runs []string, name string) string {
 	for _, run := range runs {
-		opened, err := openRun(ctx, filepath.Join(logDir, run))
-		if _, is := errors.AsType[*record.VersionError](err); is {
-			err = nil // all versions have the names of the job
-		}
-		isAlias := func(known string) bool { return known == alias || strings.HasPrefix(known, alias+"_") }
-		if err == nil && slices.ContainsFunc(opened.job.LaunchAliases, isAlias) {
-			return newestOfJob(ctx, logDir, runs, opened.job.LaunchID+step)
+		if job := aliasedJob(ctx, filepath.Join(logDir, run), name); job != "" {
+			return newestOfJob(ctx, logDir, runs, job)
 		}
 	}
 	return ""

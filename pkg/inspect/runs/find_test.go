@@ -81,7 +81,7 @@ func TestFind(t *testing.T) {
 // TestFindJob verifies that the launcher's name of a job is its newest run.
 func TestFindJob(t *testing.T) {
 	dir := logs(t, strings.Fields(
-		"53.10 53.9 54.0 54.0-r1 54.1 60.0 60.1 17-4 17-4-a1 530.0 55.0 55.0-doctor train train-a2")...)
+		"53.10 53.9 16 19.eval 18.train 54.0 54.0-r1 54.1 60.0 60.1 17-4 17-4-a1 17-5 530.0 55.0 55.0-doctor train train-a2 fA-fB fA-fC fD fL7wjnw")...)
 	if err := os.Mkdir(filepath.Join(dir, "53.11"), 0o700); err != nil { // not a run
 		t.Fatal(err)
 	}
@@ -91,12 +91,16 @@ func TestFindJob(t *testing.T) {
 	// the last element of array 70, which has its number
 	describe(t, dir, "70.0", record.Launch{LaunchID: "70", LaunchAliases: []string{"70_2"}})
 	describe(t, dir, "71.0", record.Launch{LaunchID: "71", LaunchAliases: []string{"70_1"}})
+	describe(t, dir, "18.train", record.Launch{LaunchID: "18", LaunchAliases: []string{"18.pbs01.example"}})
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("53", 0o700); err != nil { // not a log directory
 		t.Fatal(err)
 	}
 	for arg, want := range map[string]string{
 		"53": "53.10", "54": "54.0-r1", "54.0": "54.0", "54.1": "54.1", "55": "55.0", "17[4].server": "17-4-a1",
+		"16.pbs01": "16", "19.pbs01": "19.eval", "18.pbs01.e*": "18.train", "18.pbs01": "18.train",
+		"17": "17-5", "17[].server": "17-5", "53.batch": "53.10", "54;cluster": "54.0-r1", "50_[3-9]": "54.0-r1",
+		"ƒA": "fA-fC", "fB": "fA-fB", "ƒL7wjnw": "fL7wjnw", "12549357568": "fL7wjnw",
 		"17-4": "17-4", "train": "train", "50_1": "53.10", "50_1.9": "53.9", "50_2": "54.0-r1", "50": "54.0-r1",
 		"70_1": "71.0", "70_2": "70.0", "70": "71.0",
 		"60+1": "60.1", "60+1.0": "60.0", "61": "60.1", dir + "/53": "53.10", dir + "/50_1": "53.10",
@@ -105,7 +109,8 @@ func TestFindJob(t *testing.T) {
 			t.Errorf("%s is %q, want %s: %v", arg, got, want, err)
 		}
 	}
-	for _, arg := range []string{"5", "50_3", "50_1.8", "3", "60+1.7", "0", "rain"} {
+	for _, arg := range []string{"5", "50_3", "50_1.8", "3", "60+1.7", "0", "rain",
+		"53.11", "53.9-a1", "18.eval", "18.pbs02", "1.pbs01"} {
 		if got, err := Find(t.Context(), arg, dir); err == nil {
 			t.Errorf("%s is %s", arg, got)
 		}

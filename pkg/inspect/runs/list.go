@@ -66,17 +66,30 @@ type outcome struct {
 	BadNodes string `json:"bad_nodes,omitempty"` // nodes to avoid
 }
 
-// ListRuns returns the runs of a log directory. If there is no such directory, the error is a
-// *NoRunError.
-func ListRuns(ctx context.Context, logDir string) (list List, err error) {
+// IsDirectory reports whether arg, which names a log directory or a job, is a directory.
+func IsDirectory(ctx context.Context, arg string) bool {
+	path, err := filepath.Abs(arg)
+	return err != nil || strings.Contains(arg, "/") || isListed(ctx, filepath.Dir(path), filepath.Base(path))
+}
+
+// ListRuns returns the runs of a log directory, or those of one of its jobs if job, as find accepts
+// it, is not empty. If there are none of the job, or no such directory, the error is a *NoRunError.
+func ListRuns(ctx context.Context, logDir, job string) (list List, err error) {
 	list = List{Version: ListVersion, LogDir: logDir, Runs: []Summary{}}
 	folder, err := listLogDir(ctx, logDir)
 	if err != nil {
-		return list, noRun(err, &NoRunError{LogDir: logDir})
+		return list, noRun(err, &NoRunError{Name: job, LogDir: logDir})
 	}
 	names, err := runsByAge(ctx, logDir, folder)
 	if err != nil {
 		return list, err
+	}
+	if job != "" {
+		newest := slices.Clone(names[:min(len(names), maxNamedRuns)])
+		names = slices.DeleteFunc(names, func(run string) bool { return !isOfJob(ctx, logDir, run, job) })
+		if len(names) == 0 {
+			return list, &NoRunError{Name: job, LogDir: logDir, Newest: newest}
+		}
 	}
 	all := make([]Summary, len(names))
 	reads, reading := errgroup.WithContext(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestListRuns(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, signal.BadNodesDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	list, err := ListRuns(t.Context(), dir)
+	list, err := ListRuns(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +98,34 @@ func TestListRuns(t *testing.T) {
 	}
 }
 
+// TestListJob lists the runs of one job.
+func TestListJob(t *testing.T) {
+	dir := logs(t, strings.Fields("1.0 1.1 1.1-a1 12.0 17-4 17-5 17-5-a1 53.0 54.0 54.1")...)
+	describe(t, dir, "53.0", record.Launch{LaunchID: "53", LaunchAliases: []string{"50_1"}})
+	describe(t, dir, "54.0", record.Launch{LaunchID: "54", LaunchAliases: []string{"50_2"}})
+	describe(t, dir, "54.1", record.Launch{LaunchID: "54", LaunchAliases: []string{"50_2"}})
+	for job, want := range map[string]string{
+		"1": "1.0 1.1 1.1-a1", "1.1": "1.1 1.1-a1", "17": "17-4 17-5 17-5-a1", "17[5].pbs01": "17-5 17-5-a1",
+		"50": "53.0 54.0 54.1", "50_2": "54.0 54.1", "50_2.1": "54.1", "2": "",
+	} {
+		list, err := ListRuns(t.Context(), dir, job)
+		var got []string
+		for _, s := range list.Runs {
+			got = append(got, s.Run)
+		}
+		slices.Sort(got)
+		if _, isNone := errors.AsType[*NoRunError](err); isNone != (want == "") || strings.Join(got, " ") != want {
+			t.Errorf("the runs of %s are %v, want %s: %v", job, got, want, err)
+		}
+	}
+}
+
 func TestListNothing(t *testing.T) {
-	list, err := ListRuns(t.Context(), t.TempDir())
+	list, err := ListRuns(t.Context(), t.TempDir(), "")
 	if data, _ := json.Marshal(list.Runs); err != nil || string(data) != "[]" || list.Text(noon) != "" {
 		t.Errorf("an empty directory is %s, %q: %v", data, list.Text(noon), err)
 	}
-	_, err = ListRuns(t.Context(), filepath.Join(t.TempDir(), "none"))
+	_, err = ListRuns(t.Context(), filepath.Join(t.TempDir(), "none"), "")
 	if _, is := errors.AsType[*NoRunError](err); !is {
 		t.Errorf("the error is %v", err)
 	}
@@ -159,7 +182,7 @@ func TestRequeuedRun(t *testing.T) {
 		result := &record.Result{Run: run, Size: 1, Code: 76, Outcome: "peer-lost", Succession: next}
 		publish(t, filepath.Join(dir, run), "", signal.NameResult, result, noon)
 	}
-	list, err := ListRuns(t.Context(), dir)
+	list, err := ListRuns(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +218,7 @@ func TestListedCommand(t *testing.T) {
 		dir := logs(t, "9.0")
 		job := &record.Job{Run: "9.0", Size: 1, Plan: &record.Plan{Driver: "driver", Command: command}}
 		publish(t, filepath.Join(dir, "9.0"), signal.ControlDir, signal.NameJob, job, noon)
-		if list, err := ListRuns(t.Context(), dir); err != nil || list.Runs[0].Driver != want {
+		if list, err := ListRuns(t.Context(), dir, ""); err != nil || list.Runs[0].Driver != want {
 			t.Errorf("%s is listed as %s, want %s: %v", command, list.Runs[0].Driver, want, err)
 		}
 	}

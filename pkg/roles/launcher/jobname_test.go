@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -58,13 +59,46 @@ func TestAttemptName(t *testing.T) {
 	}
 }
 
-func TestNormalizeJobName(t *testing.T) {
+// TestJobNames has ids as the commands of the launchers print them.
+func TestJobNames(t *testing.T) {
 	for job, want := range map[string]string{
-		"53": "53", "60+1": "60", "60+1.0": "60.0", "60.0+c0ffee": "60.0+c0ffee", "17[4]": "17-4",
-		"17[4].server": "17-4", "ƒ2aB": "f2aB", "50_1": "50_1",
+		"53": "53", "60+1": "60+1 60", "60+1.0": "60+1.0 60.0", "60.0+1": "60.0+1 60.0", // squeue
+		"60.0+c0ffee": "60.0+c0ffee", "53.0-r1": "53.0-r1", "train.x": "train.x train",
+		"50_1": "50_1", "50_[3]": "50_[3] 50_3", "50_[3-9%2]": "50_[3-9%2] 50", "50_[3%2]": "50_[3%2] 50_3",
+		"53.batch": "53.batch 53", "60+1.extern": "60+1.extern 60.extern 60", // sacct
+		"53;cluster":              "53;cluster 53", // sbatch --parsable
+		"16.pbs01":                "16.pbs01 16",   // qsub
+		"16.pbs01.example.org":    "16.pbs01.example.org 16",
+		"17[4]":                   "17[4] 17-4", // qstat -t, bjobs
+		"17[4].pbs01":             "17[4].pbs01 17-4",
+		"17[].pbs01":              "17[].pbs01 17", // qsub
+		"ƒL7wjnw":                 "fL7wjnw",       // flux jobs, and with {id.f58plain}, {id.dec}, {id.hex} and so on
+		"fL7wjnw":                 "fL7wjnw",
+		"12549357568":             "12549357568 fL7wjnw",
+		"0x2ec000000":             "0x2ec000000 fL7wjnw",
+		"0000.0002.ec00.0000":     "0000.0002.ec00.0000 fL7wjnw",
+		"job.0000.0002.ec00.0000": "job.0000.0002.ec00.0000 fL7wjnw",
+		"18446744073709551616":    "18446744073709551616", // more than 64 bits
 	} {
-		if got := NormalizeJobName(job); got != want {
+		if got := strings.Join(JobNames(job), " "); got != want {
 			t.Errorf("%s becomes %s, want %s", job, got, want)
+		}
+	}
+}
+
+func TestIsWithinJob(t *testing.T) {
+	for _, tc := range []struct {
+		run, job string
+		want     bool
+	}{
+		{"17-4", "17", true}, {"17-4-a1", "17", true}, {"17-4.eval", "17", true}, {"17", "17", false},
+		{"17-a1", "17", false}, {"17-r1-a1", "17", false}, {"170-4", "17", false}, {"train-4", "train", false},
+		{"fA-fB", "fA", true}, {"fA-fB-a1", "fA", true}, {"fA-fB-fC", "fA", true}, {"fA-fB", "fB", true},
+		{"fA-fB-fC-a2", "fC", true}, {"fA-a1", "fA", false}, {"fA", "fA", false}, {"x-fB", "fB", false},
+		{"fA-fBC", "fB", false}, {"fAB-fC", "fA", false},
+	} {
+		if got := IsWithinJob(tc.run, tc.job); got != tc.want {
+			t.Errorf("that %s is within %s is %v", tc.run, tc.job, got)
 		}
 	}
 }
@@ -84,6 +118,7 @@ func TestJobAliases(t *testing.T) {
 			"SLURM_JOB_ID_HET_GROUP_1=61"}, []string{"61"}},
 		{"another launcher", Identity{Launcher: LauncherPBS},
 			[]string{"SLURM_ARRAY_JOB_ID=50", "SLURM_ARRAY_TASK_ID=1"}, nil},
+		{"PBS", Identity{Launcher: LauncherPBS}, []string{"PBS_JOBID=17[4].pbs01"}, []string{"17[4].pbs01"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.id.JobAliases(EnvironmentOf(tc.env)); !slices.Equal(got, tc.want) {

@@ -23,13 +23,7 @@ var (
 	// runSuffix matches what follows the name of a job or of its step in the name of a run: see
 	// Identity.RunName. signal.CreateRun may have added the last part.
 	runSuffix = textutil.CompileLazily(`^(?:\.(.+?))?(?:-r([0-9]+))?(?:-a([0-9]+))?(?:\+.*)?$`)
-	// hetComponent matches a component of Slurm's heterogeneous job, such as 60+1 or, with a step,
-	// 60+1.0. The steps of all components have the name of the job.
-	hetComponent = textutil.CompileLazily(`^([0-9]+)\+[0-9]+((?:\.[0-9]+)?)$`)
-	// bracketedElement matches an element of an array as PBS and LSF write it: 17[4].server.
-	bracketedElement = textutil.CompileLazily(`^([0-9]+)\[([0-9]+)\](?:\..*)?$`)
-	runName          = textutil.CompileLazily(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
-	slurmJobName     = textutil.CompileLazily(`^([0-9]+(?:_[0-9]+)?)((?:\.[0-9]+)?)$`)
+	runName   = textutil.CompileLazily(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 )
 
 // RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
@@ -87,8 +81,8 @@ func (id Identity) IsRunOfJob(name string) bool {
 	return is && parts.restart == id.Restart && !strings.Contains(parts.step, "-")
 }
 
-// OrderInJob reports whether run is a run of a job, or of one of its steps: job is a name as
-// NormalizeJobName returns it. The order of a newer run of a job is larger, by slices.Compare.
+// OrderInJob reports whether run is a run of a job, or of one of its steps: job is one of JobNames. The
+// order of a newer run of a job is larger, by slices.Compare.
 func OrderInJob(run, job string) (order []int, isOfJob bool) {
 	parts, is := parseRunName(run, job)
 	if !is || job == "" || strings.HasSuffix(run, DoctorSuffix) {
@@ -122,43 +116,6 @@ func AttemptName(run string, attempt int) string {
 func RequeueName(run, launchID string) string {
 	parts, _ := parseRunName(run, launchID)
 	return Identity{Job: launchID, Step: parts.step, Restart: parts.restart + 1}.RunName()
-}
-
-// NormalizeJobName converts the name of a job or of its step, as the commands of a launcher print
-// it, to the beginning of the names of its runs.
-func NormalizeJobName(job string) string {
-	job = hetComponent().ReplaceAllString(job, "$1$2")
-	job = bracketedElement().ReplaceAllString(job, "$1-$2")
-	return strings.ReplaceAll(job, "ƒ", "f")
-}
-
-// SplitSlurmJob splits the number of a Slurm job, or of an element of an array, from the step that
-// may follow it: 50_1.0 has "50_1" and ".0".
-func SplitSlurmJob(name string) (job, step string, isJob bool) {
-	parts := slurmJobName().FindStringSubmatch(name)
-	if parts == nil {
-		return "", "", false
-	}
-	return parts[1], parts[2], true
-}
-
-// JobAliases returns the other names of a Slurm job: that of an element of an array, and the
-// numbers of the components of a heterogeneous job.
-func (id Identity) JobAliases(env Environment) (aliases []string) {
-	if id.Launcher != LauncherSlurm {
-		return nil
-	}
-	array, task := env.valueOf("SLURM_ARRAY_JOB_ID"), env.valueOf("SLURM_ARRAY_TASK_ID")
-	if isDecimal(array) && isDecimal(task) {
-		aliases = append(aliases, array+"_"+task)
-	}
-	for component := range slurmComponentCount(env) {
-		number := env.valueOf(fmt.Sprint("SLURM_JOB_ID_HET_GROUP_", component))
-		if isDecimal(number) && number != id.Job {
-			aliases = append(aliases, number)
-		}
-	}
-	return aliases
 }
 
 // reservedNames are names in a log directory that are not runs: see package signal.
