@@ -71,12 +71,17 @@ func (w *runSelector) listedDir(args []string) (string, error) {
 }
 
 // awaitRun is like findRun, but waits for the run if it does not exist yet, and says so.
-func (w *runSelector) awaitRun(ctx context.Context, args []string, printMessage func(string, ...any)) (string, error) {
-	find := func(ctx context.Context) (string, error) { return w.findRun(ctx, args) }
-	path, err := runs.Await(ctx, find, func(none *runs.NoRunError) {
-		printMessage("waiting for %s in %s: %s", none.Wanted(), none.LogDir, none.Found())
-	})
+func (w *runSelector) awaitRun(ctx context.Context, args []string, waiter runs.Waiter) (string, error) {
+	path, err := waiter.Await(ctx, func(ctx context.Context) (string, error) { return w.findRun(ctx, args) })
 	return path, runArgError(err)
+}
+
+// newWaiter returns a Waiter that asks the installed launchers about jobs.
+func (inv *invocation) newWaiter(unlimited bool) runs.Waiter {
+	ask := func(ctx context.Context, job string) launcher.JobState {
+		return launcher.AskJobState(ctx, job, runLauncherProgram)
+	}
+	return runs.Waiter{Ask: ask, Say: inv.printMessage, Unlimited: unlimited}
 }
 
 // openedRun is a run directory that was opened from outside the job.
@@ -194,7 +199,7 @@ func (inv *invocation) withRun(
 func runArgError(err error) error {
 	var directory *signal.DirError
 	var stall *signal.StallError
-	if err == nil || errors.As(err, &directory) || errors.As(err, &stall) {
+	if err == nil || errors.As(err, &directory) || errors.As(err, &stall) || errors.Is(err, runs.ErrUnknownLimit) {
 		return err
 	}
 	return usageErrorf("%v", err)

@@ -115,6 +115,23 @@ func TestListAndWait(t *testing.T) {
 	}
 }
 
+// TestWaitForEndedJob waits for a run that no job will make any more.
+func TestWaitForEndedJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 10 seconds")
+	}
+	programs := t.TempDir()
+	writeFile(t, filepath.Join(programs, "squeue"), "#!/bin/sh\necho FAILED\n")
+	if err := os.Chmod(filepath.Join(programs, "squeue"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+	got := call(t, nil, "wait", "4712", "--log-dir="+t.TempDir())
+	if got.code != 64 || !strings.Contains(got.err, "and its job has ended (squeue: FAILED)") {
+		t.Errorf("it ended with %d: %s", got.code, got.err)
+	}
+}
+
 // TestNodeOrRun passes one argument that may be a node or a run.
 func TestNodeOrRun(t *testing.T) {
 	if testing.Short() {

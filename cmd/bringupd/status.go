@@ -128,7 +128,7 @@ func (s *statusCmd) servePage(ctx context.Context, path string) error {
 // findStatusRun returns the selected run directory. With --watch it waits for it.
 func (s *statusCmd) findStatusRun(ctx context.Context, args []string) (string, error) {
 	if s.keepWatching {
-		return s.selector.awaitRun(ctx, args, s.printMessage)
+		return s.selector.awaitRun(ctx, args, s.newWaiter(true))
 	}
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()

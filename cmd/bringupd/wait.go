@@ -20,18 +20,20 @@ func (inv *invocation) waitCommand() *cli.Command {
 	var timeout time.Duration
 	asJSON := false
 	goal := string(runs.GoalEnd)
+	limit := config.NewDuration("timeout", &timeout,
+		"end with 124 after this time; 0: never, which is the default except for a run of whose job no launcher "+
+			"knows anything: its appearance is waited for for "+textutil.FlagDuration(runs.UnknownLimit))
 	own := which.settings(outputHeading,
 		config.NewChoice("for", runs.Goals(), &goal,
 			"up: until the gate is open and the driver starts; end: until the run has ended"),
-		config.NewDuration("timeout", &timeout,
-			"end with 124 after this time; 0: never"),
+		limit,
 		config.NewSwitch("json", &asJSON, "print the status then as JSON, as status does"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "wait", Usage: "wait until a run is up or has ended",
 		UsageText: "bringupd wait [flags] [RUN | JOB | LOG-DIRECTORY]",
 		Description: runArgHelp + " A run that does not exist yet is waited for, and so is the next " +
-			"attempt of a run with --restarts. " +
+			"attempt of a run with --restarts, unless the launcher says that the job has ended (64). " +
 			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if " +
 			"its daemons may be gone, and 124 after --timeout.",
 	}, own, func(args []string) error {
@@ -41,8 +43,13 @@ func (inv *invocation) waitCommand() *cli.Command {
 				ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
 				defer cancel()
 			}
-			err := inv.awaitGoal(ctx, &which, args, runs.Goal(goal), asJSON)
-			if err != nil && context.Cause(ctx) == errWaitTimeout {
+			waiter := inv.newWaiter(limit.Source == config.SourceFlag)
+			err := inv.awaitGoal(ctx, &which, args, waiter, runs.Goal(goal), asJSON)
+			isUnknown := errors.Is(err, runs.ErrUnknownLimit)
+			if isUnknown {
+				timeout = runs.UnknownLimit
+			}
+			if isUnknown || err != nil && context.Cause(ctx) == errWaitTimeout {
 				inv.printMessage("cannot wait for the run longer than %s (--timeout)", textutil.FlagDuration(timeout))
 				inv.exitCode = codeOf(health.DeadlinePassed)
 				return nil
@@ -63,13 +70,13 @@ var errWaitTimeout = errors.New("timed out (--timeout)")
 
 // awaitGoal waits until the selected run has reached the goal, prints its state and sets the exit code.
 func (inv *invocation) awaitGoal(
-	ctx context.Context, w *runSelector, args []string, goal runs.Goal, asJSON bool,
+	ctx context.Context, w *runSelector, args []string, waiter runs.Waiter, goal runs.Goal, asJSON bool,
 ) error {
-	path, err := w.awaitRun(ctx, args, inv.printMessage)
+	path, err := w.awaitRun(ctx, args, waiter)
 	if err != nil {
 		return err
 	}
-	last, err := runs.AwaitGoal(ctx, path, goal, func(first timeline.Status) {
+	last, err := waiter.AwaitGoal(ctx, path, goal, func(first timeline.Status) {
 		if len(args) == 0 && first.Over() && first.NextAttempt == 0 {
 			inv.warnOfEndedRun("wait", first.Run)
 		}

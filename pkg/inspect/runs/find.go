@@ -24,10 +24,16 @@ type NoRunError struct {
 	LogDir string
 	// Newest has the newest runs in LogDir, the newest first. It is nil if LogDir does not exist.
 	Newest []string
+	// JobState is what the launcher says of the job that has ended; empty if it was not asked.
+	JobState string
 }
 
 // Error describes what was found, and what would be accepted.
 func (e *NoRunError) Error() string {
+	if e.JobState != "" {
+		return fmt.Sprintf("cannot find %s in %s: %s, and its job has ended (%s): what it has printed says why "+
+			"it made no run there; or give another --log-dir", e.Wanted(), e.LogDir, e.Found(), e.JobState)
+	}
 	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir",
 		e.Wanted(), e.LogDir, e.Found())
 }

@@ -58,7 +58,7 @@ func RequeuedRun(ctx context.Context, path string) (string, error) {
 
 // AwaitGoal waits until the run reaches the goal, or cannot reach it any more, and returns its
 // status then. If another attempt follows, it waits for that. It passes the first status to begin.
-func AwaitGoal(
+func (w Waiter) AwaitGoal(
 	ctx context.Context, path string, goal Goal, begin func(first timeline.Status),
 ) (last timeline.Status, err error) {
 	for isFirst := true; ; isFirst = false {
@@ -78,7 +78,7 @@ func AwaitGoal(
 		}
 		logDir, next := filepath.Dir(path), launcher.AttemptName(last.Run, last.NextAttempt)
 		find := func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }
-		path, err = Await(ctx, find, func(*NoRunError) {})
+		path, err = w.Await(ctx, find)
 		if err != nil {
 			return last, err
 		}

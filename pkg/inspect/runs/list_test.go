@@ -235,7 +235,7 @@ func TestAwaitNextAttempt(t *testing.T) {
 		publish(t, filepath.Join(dir, run), "", signal.NameResult, result, noon)
 	}
 	var first string
-	last, err := AwaitGoal(t.Context(), filepath.Join(dir, "9.0"), GoalEnd,
+	last, err := Waiter{}.AwaitGoal(t.Context(), filepath.Join(dir, "9.0"), GoalEnd,
 		func(s timeline.Status) { first = s.Run })
 	if err != nil || first != "9.0" || last.Run != "9.0-a1" || GoalEnd.ExitCode(last) != 5 {
 		t.Errorf("it is %s with %d: %v", last.Run, GoalEnd.ExitCode(last), err)

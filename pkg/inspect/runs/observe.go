@@ -28,29 +28,6 @@ func withPollTimeout(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeoutCause(ctx, pollTimeout, errPollTimeout)
 }
 
-// Await calls find until the run exists, and returns its directory. If it does not exist at first,
-// Await calls onWait once, and waits until ctx ends; later errors of the file system may be
-// temporary.
-func Await(
-	ctx context.Context, find func(context.Context) (string, error), onWait func(none *NoRunError),
-) (string, error) {
-	for isFirst := true; ; isFirst = false {
-		polling, cancel := withPollTimeout(ctx)
-		path, err := find(polling)
-		cancel()
-		none, isMissing := errors.AsType[*NoRunError](err)
-		if err == nil || isFirst && !isMissing {
-			return path, err
-		}
-		if isFirst {
-			onWait(none)
-		}
-		if !ctxutil.SleepContext(ctx, pollInterval) {
-			return "", context.Cause(ctx)
-		}
-	}
-}
-
 // Observer reads the status of one run repeatedly. It is not safe for concurrent use.
 type Observer struct {
 	Path    string // the run directory's

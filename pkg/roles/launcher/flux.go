@@ -8,7 +8,8 @@ import (
 // fluxLauncher is flux run or flux submit as a launcher of daemons. Flux does not requeue jobs, and
 // gives processes no host names: only the program flux hostlist does.
 var fluxLauncher = launcherSpec{
-	name: LauncherFlux,
+	name:  LauncherFlux,
+	query: fluxQuery,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID",
 		RankVariable: "FLUX_TASK_RANK", MergesErrors: true,

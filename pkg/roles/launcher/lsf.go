@@ -14,7 +14,8 @@ import (
 // and its slots, LSB_HOSTS one host for each slot. LSB_RESTART reports that the job was started
 // again, without a count.
 var lsfLauncher = launcherSpec{
-	name: LauncherLSF,
+	name:  LauncherLSF,
+	query: lsfQuery,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "blaunch",
 		PrivatePrefixes: []string{

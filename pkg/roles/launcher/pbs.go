@@ -46,7 +46,8 @@ var pbsLauncherHints = pbsHints(pbsdshCommand, "pbsdsh --")
 // with $gen_nodefile_on_sister_mom 0), --nnodes must be given. The number of restarts is not
 // available.
 var pbsLauncher = launcherSpec{
-	name: LauncherPBS,
+	name:  LauncherPBS,
+	query: pbsQuery,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "pbsdsh",
 		PrivatePrefixes: []string{

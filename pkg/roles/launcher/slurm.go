@@ -22,7 +22,8 @@ var slurmTaskPrefixes = []string{
 
 // slurmLauncher is srun with one task per node.
 var slurmLauncher = launcherSpec{
-	name: LauncherSlurm,
+	name:  LauncherSlurm,
+	query: slurmQuery,
 	traits: Traits{
 		NamesNodes: true, HasSteps: true, StarterProgram: "srun", MergesErrors: true,
 		PrivatePrefixes: slurmTaskPrefixes,
