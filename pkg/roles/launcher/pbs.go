@@ -102,6 +102,17 @@ var palsLauncher = launcherSpec{
 	oneEach:   "mpiexec --ppn 1",
 	claim:     claimPALS,
 	starter:   palsStarter,
+	// With PALS_PMI=pmix, no variable has the number of processes.
+	countDaemons: func(env Environment, want Overrides) (int, error) {
+		if want.Size != nil {
+			return *want.Size, nil
+		}
+		lines, err := readPBSNodeFile(env, want)
+		if err != nil {
+			return 0, fmt.Errorf("the job's PBS_NODEFILE (%q) cannot be read: %v", pbsNodeFile(env), err)
+		}
+		return len(uniqueHosts(lines)), nil
+	},
 	nameJob: func(env Environment, _ Overrides) (job, step string, facts []string) {
 		launch := env.valueOf("PALS_APID")
 		// mpiexec passes its whole environment to all of its processes, or none of it.
@@ -123,7 +134,7 @@ func claimPALS(env Environment, want Overrides) claimLevel {
 }
 
 // palsStarter is mpiexec or aprun of HPE's PALS, also under PBS. Only PMI's variable has the number
-// of ranks.
+// of ranks, and PALS_PMI=pmix does not set it.
 var palsStarter = rankStarter{
 	displayName: "PALS", markVariable: "PALS_RANKID",
 	variableNames: rankVariables{
@@ -162,11 +173,7 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	if err != nil {
 		return Identity{}, environmentError("PBS", err)
 	}
-	var lines []string
-	text, err := want.ReadFile(pbsNodeFile(env))
-	if err == nil {
-		lines, err = parseHostColumn(string(text))
-	}
+	lines, err := readPBSNodeFile(env, want)
 	hosts := uniqueHosts(lines)
 	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
 	if at := hostIndex(hostname, hosts); at >= 0 {
@@ -201,6 +208,15 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 		id.Host, id.Hosts = hosts[node], hosts
 	}
 	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
+}
+
+// readPBSNodeFile returns the lines of the job's PBS_NODEFILE.
+func readPBSNodeFile(env Environment, want Overrides) (lines []string, err error) {
+	text, err := want.ReadFile(pbsNodeFile(env))
+	if err != nil {
+		return nil, err
+	}
+	return parseHostColumn(string(text))
 }
 
 // pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns the
