@@ -114,8 +114,8 @@ func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 }
 
 // setIdentity determines the identity of this process. Without a launcher, as in a shell, it is a
-// launch of one node. So is the first task of a wrong launch, which reports the mistake for all
-// tasks.
+// launch of one node. So is a task of a wrong launch; where the launcher merges the output of its
+// tasks, the first one reports the mistake for all.
 func (e doctorCmd) setIdentity(cfg *preflight.DoctorConfig) (err error) {
 	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
 	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
@@ -124,7 +124,7 @@ func (e doctorCmd) setIdentity(cfg *preflight.DoctorConfig) (err error) {
 		return err
 	case launch.InShell:
 		cfg.AloneReason = launch
-	case !launcher.IsReportingTask(os.LookupEnv):
+	case launcher.LeavesErrors(os.LookupEnv):
 		e.exitCode = codeOf(health.Launch)
 		return nil
 	default:

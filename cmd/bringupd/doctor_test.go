@@ -34,6 +34,16 @@ func TestDoctorAlone(t *testing.T) {
 		!strings.Contains(got.out, "srun --nodes=3 --ntasks=3 --ntasks-per-node=1 bringupd doctor …") {
 		t.Errorf("in a batch shell: code %d: %s%s", got.code, got.out, got.err)
 	}
+	// kubectl exec runs a command in one pod, with the pod's variables.
+	pod := []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=3"}
+	if got = call(t, pod, doctorArgs("--log-dir=logs")...); got.code != 0 || got.err != "" ||
+		!strings.Contains(got.out, "SKIP     launch  only this node is checked") {
+		t.Errorf("in a pod: code %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = call(t, pod, doctorArgs("--log-dir=logs", "--nnodes=2")...); got.code != 65 ||
+		!strings.Contains(got.out, "FAIL     launch  cannot be pod 3 of 2") {
+		t.Errorf("in a pod too many: code %d: %s%s", got.code, got.out, got.err)
+	}
 	untouched(t)
 }
 

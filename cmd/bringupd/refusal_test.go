@@ -268,6 +268,8 @@ func TestReportsOnce(t *testing.T) {
 		{"a launch by flags", nil, "--rank=1 --nnodes=0", 64, true},
 		{"no launch", nil, "status --nnodes=0", 64, true},
 		{"pods", []string{"SLURM_PROCID=", "JOB_COMPLETION_INDEX=1"}, "--nnodes=0", 64, true},
+		{"a dry run in a pod", []string{"SLURM_PROCID=", "SLURM_JOB_ID=", "SLURM_STEP_ID=",
+			"JOB_COMPLETION_INDEX=1"}, "--dry-run", 65, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -175,7 +175,7 @@ const variableRunes = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 // all daemons that its launcher starts. A process whose index is given by a flag prints its own.
 func (o *options) printsPlan(id launcher.Identity, err error) bool {
 	if err != nil { // the identity may be unknown
-		return o.nodeIndex >= 0 || launcher.IsReportingTask(os.LookupEnv)
+		return o.nodeIndex >= 0 || !launcher.LeavesErrors(os.LookupEnv)
 	}
 	return o.nodeIndex >= 0 || id.NodeIndex == 0
 }

@@ -127,7 +127,7 @@ func (s start) describeJob() (string, error) {
 	ofStep, fromStep := slurmGPUs(env)
 	facts := []string{
 		fmt.Sprintf("%s: reporting %t, signals all %t, from %q on %q in %q", SurroundingLauncher(env),
-			IsReportingTask(env), MaySignalAll(s.environ()), SubmitDir(env), NodeName(env), TopologyBlock(env)),
+			!LeavesErrors(env), MaySignalAll(s.environ()), SubmitDir(env), NodeName(env), TopologyBlock(env)),
 		fmt.Sprintf("GPUs %d of the job %q, %d of the step %q, %d requested, split %t", ofJob, from, ofStep, fromStep,
 			RequestedGPUs(env), slurmSplitsGPUs(env)),
 		fmt.Sprintf("%d CPUs, %d MiB", slurmCPUs(env, s.want.CPUs), GrantedMemory(s.environ())>>20),

@@ -60,8 +60,9 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 			node, *want.Size, *want.Size-1)
 	}
 	if problem != "" {
+		// A command of kubectl exec has the variables of the pod, but not its --nnodes.
 		fix := "give --nnodes=N, the Job's number of completions"
-		return Identity{}, &LaunchError{Problem: problem, Fix: fix}
+		return Identity{}, &LaunchError{Problem: problem, Fix: fix, InShell: want.Size == nil}
 	}
 	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}
 	if want.JobID == "" {

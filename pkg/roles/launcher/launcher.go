@@ -215,13 +215,6 @@ func SurroundingLauncher(env Environment) Launcher {
 	return LauncherSlurm
 }
 
-// IsReportingTask reports whether this is the task that reports errors for all tasks of a launch,
-// even of a wrong one: its launcher gives it index 0, or none.
-func IsReportingTask(env Environment) bool {
-	_, rank := env.firstSet(launcherVariables(func(t Traits) string { return t.RankVariable })...)
-	return rank == "" || rank == "0"
-}
-
 // LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that
 // all tasks of a launch have, because the launcher writes what they report to one place. Variables
 // of other launchers, in which this one runs, do not count.
