@@ -149,6 +149,21 @@ func TestRefusesVariables(t *testing.T) {
 	}
 }
 
+// TestNamesVariables verifies that a contradiction between settings names the variables that the user
+// may have forgotten.
+func TestNamesVariables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "job.yaml", "roles:\n  - {name: a, nodes: all, primary: true, command: 'true'}\n")
+	env := []string{"BRINGUPD_HEAD_CMD=sleep 9"}
+	refused(t, call(t, env, append(rank0, "--config=job.yaml")...), 64,
+		"cannot use roles together with services", "(the environment has BRINGUPD_HEAD_CMD: unset it")
+	got := call(t, nil, append(rank0, "--config=job.yaml", "--head-cmd=sleep 9")...)
+	refused(t, got, 64, "cannot use roles together with services")
+	if strings.Contains(got.err, "environment") {
+		t.Errorf("a flag is called a variable: %s", got.err)
+	}
+}
+
 func TestRefusesFile(t *testing.T) {
 	for _, tc := range []struct{ text, says string }{
 		{"role: auto\nframwork: ray\n", `job.yaml:2: there is no key "framwork"; did you mean framework?`},

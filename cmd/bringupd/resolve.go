@@ -61,7 +61,7 @@ func (inv *invocation) newConfig(
 			id.RunName())
 	}
 	if err := cfg.Validate(); err != nil {
-		return cfg, role, usageErrorf("%v", err)
+		return cfg, role, usageErrorf("%v%s", err, all.NameVariables(err.Error()))
 	}
 	err = o.addChecks(&cfg)
 	cfg.RenewChecks = o.addChecks

@@ -222,6 +222,22 @@ func (all List) FindSetting(name string) *Setting {
 	return nil
 }
 
+// NameVariables returns the end of an error that names flags: the variables that have set them, which
+// may have been set for another job.
+func (all List) NameVariables(problem string) string {
+	flags := strings.FieldsFunc(problem, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
+	var set []string
+	for _, s := range all {
+		if s.Source == SourceVariable && slices.Contains(flags, "--"+s.Name) {
+			set = append(set, s.EnvVariable())
+		}
+	}
+	if len(set) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (the environment has %s: unset it if it is not for this job)", strings.Join(set, ", "))
+}
+
 // IsForFramework reports whether the setting applies to a framework.
 func (s *Setting) IsForFramework(framework string) bool {
 	return s.Frameworks == nil || slices.Contains(s.Frameworks, framework)

@@ -49,7 +49,7 @@ var pbsLauncher = launcherSpec{
 	name:  LauncherPBS,
 	query: pbsQuery,
 	traits: Traits{
-		NamesNodes: true, StarterProgram: "pbsdsh",
+		NamesNodes: true, StarterProgram: "pbsdsh", MergesErrors: true,
 		PrivatePrefixes: []string{
 			"PBS_NODEFILE", "PBS_ENVIRONMENT", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "PBS_MOMPORT",
 			"PBS_JOBCOOKIE",
