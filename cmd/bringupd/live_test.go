@@ -21,7 +21,7 @@ import (
 // in which the host and the job of a record are quoted and contain no terminal control sequences.
 func TestShellCommand(t *testing.T) {
 	for by, want := range map[string]string{
-		"slurm": `srun --overlap --jobid=$'$(touch x)\x1b[2J' --nodelist=node0000 --nodes=1 --ntasks=1`,
+		"slurm": `srun --overlap --mem=0 --jobid=$'$(touch x)\x1b[2J' --nodelist=node0000 --nodes=1 --ntasks=1`,
 		"hosts": "ssh -- node0000", "local": "",
 	} {
 		dir := runDir(t, 2, -1)

@@ -64,7 +64,7 @@ func TestContained(t *testing.T) {
 				t.Errorf("why ended with %d: %s%s", code, out, errs)
 			}
 			if code, out, errs, _ := bed.outside(t, "status", j.logs); code != 0 ||
-				!strings.Contains(out, "  shell: srun --overlap --jobid=") {
+				!strings.Contains(out, "  shell: srun --overlap --mem=0 --jobid=") {
 				t.Errorf("status ended with %d: %s%s", code, out, errs)
 			}
 			kill(t, bed.find(t, 1, "sleep", "1005"), syscall.SIGKILL)

@@ -39,7 +39,7 @@ var slurmLauncher = launcherSpec{
 	},
 	hints: CommandHints{
 		Title: "Slurm", StartOnNodes: srunOnNodes,
-		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap") +
+		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap --mem=0") +
 			", or keep it to this node with: bringupd local --nodes=N …",
 		ExcludeNodes: "sbatch --exclude={nodes} …",
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
@@ -49,7 +49,8 @@ var slurmLauncher = launcherSpec{
 		ShowNode:      "scontrol show node {nodes}",
 		RunOnEachNode: "srun --label",
 		DrainNode:     `scontrol update nodename={host} state=drain reason="{reason}"`,
-		AttachShell: "srun --overlap --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
+		// Without --mem=0, a step waits for memory of its own where memory is a consumable resource.
+		AttachShell: "srun --overlap --mem=0 --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
 			"--export=ALL --pty bash",
 	},
 	claim:    claimSlurm,
