@@ -107,10 +107,11 @@ func TestDryRunHidesSecrets(t *testing.T) {
 func TestRunRecordsItsCommand(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
+	writeFile(t, "job.yaml", "driver-grace: 9s\n")
 	daemon := program(t, "--role=auto", "--log-dir=logs", "--gpu-check=off",
 		"--setup-cmd=export HF_TOKEN=hidden1", "--driver-grace=10s", "--peer-timeout=20s",
 		"--check=host.*=off", "--check=net.*=warn", "--ranks-per-node=1", "--pmix=off",
-		"--env=PLAIN=hidden2", "--verbose",
+		"--env=PLAIN=hidden2", "--verbose", "--config=job.yaml",
 		"--", "sh", "-c", "exit 0", "--lr=0.1", "--api-key=hidden3", "--token", "hidden4")
 	daemon.Env = append(daemon.Env, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_NTASKS=1",
 		"SLURM_NNODES=1", "SLURM_PROCID=0", "SLURM_LOCALID=0",
@@ -121,7 +122,7 @@ func TestRunRecordsItsCommand(t *testing.T) {
 	}
 	const (
 		command = `sh -c 'exit 0' --lr=0.1 '--api-key=…' --token '…'`
-		flags   = `--ranks-per-node=1 --log-dir=logs --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off ` +
+		flags   = `--ranks-per-node=1 --log-dir=logs --config=job.yaml --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off ` +
 			`'--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s '--setup-cmd=export HF_TOKEN=…'`
 	)
 	status := call(t, nil, "status", "logs")

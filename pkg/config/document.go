@@ -58,7 +58,8 @@ func textNode(text string) *yaml.Node {
 func (all List) GivenFlags(defaults List) (flags []string) {
 	for _, s := range all {
 		usual := defaults.FindSetting(s.Name)
-		if !s.IsSet() || !s.IsFileKey() || s.Name == "job-id" || usual == nil ||
+		isPublished := s.IsFileKey() || s.Name == "config" // the file has the roles
+		if !s.IsSet() || !isPublished || s.Name == "job-id" || usual == nil ||
 			reflect.DeepEqual(s.CurrentValue(), usual.CurrentValue()) {
 			continue
 		}

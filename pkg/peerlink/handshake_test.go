@@ -252,6 +252,23 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
+// TestVisitorsThatLeave verifies that a connection that its other side closes was not rejected.
+func TestVisitorsThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &memory{}
+		listener, _ := network.Listen()
+		h := runHead(t, testConfig(), listener)
+		conn, _ := network.Dial(t.Context(), "")
+		_ = conn.Close() // as a scan of ports, or a client of exec that is interrupted
+		time.Sleep(time.Minute)
+		if stats := h.Stats(); stats.Rejected != nil {
+			t.Errorf("it is counted as rejected: %v", stats)
+		}
+		h.stop()
+		expect(t, "head", h.news.news)
+	})
+}
+
 // TestFreshKeys verifies that both sides' keys are new each time: a recording of one connection
 // cannot be replayed on another, nor decrypted with the run's key.
 func TestFreshKeys(t *testing.T) {

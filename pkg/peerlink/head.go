@@ -4,9 +4,12 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -326,8 +329,10 @@ func (h *Head) countRejected(err error) {
 	if !known {
 		why = errNoProof
 	}
-	// this side has closed it: it is counted already, or the head has ended
-	if !known && errors.Is(err, net.ErrClosed) {
+	// One side has closed it. If it was this side, it is counted already, or the head has ended. A
+	// client of exec, a worker or a scan of ports that has gone by itself was not rejected.
+	isClosed := func(by error) bool { return errors.Is(err, by) }
+	if !known && slices.ContainsFunc([]error{net.ErrClosed, io.EOF, syscall.ECONNRESET, syscall.EPIPE}, isClosed) {
 		return
 	}
 	h.mu.Lock()

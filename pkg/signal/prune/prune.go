@@ -212,7 +212,11 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	}
 	run = finishedRun{name: name, info: info}
 	if run.endedAt, run.evidence, over = p.findEnd(dir, job); !over {
-		p.Live++
+		if run.endedAt.IsZero() {
+			p.Live++
+		} else {
+			p.Recent++
+		}
 		p.Report(name, "kept: "+run.evidence)
 	}
 	return run, over
@@ -235,7 +239,8 @@ func readJob(dir *os.Root) (job record.Job, err error) {
 	return job, json.Unmarshal(data, &job)
 }
 
-// findEnd returns when a run has ended and the evidence for it, or why it may be live.
+// findEnd returns when a run has ended and the evidence for it, or why it may be live. Without a
+// result, the time is zero for a run that may be live.
 func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string, over bool) {
 	// A run with a result is over when the result is old enough.
 	result, err := dir.Lstat(signal.NameResult)
@@ -243,7 +248,7 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	case err == nil:
 		age := p.serverNow.Sub(result.ModTime())
 		if age < minResultAge {
-			return at, "it has ended less than 10 minutes ago", false
+			return result.ModTime(), "it has ended less than 10 minutes ago", false
 		}
 		return result.ModTime(), "its result is " + formatAge(age) + " old", true
 	case !errors.Is(err, fs.ErrNotExist):
@@ -257,7 +262,7 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
 		info, err := dir.Lstat(sub)
 		if err != nil {
-			return at, err.Error(), false
+			return time.Time{}, err.Error(), false
 		}
 		if info.ModTime().After(at) {
 			at = info.ModTime()
@@ -269,7 +274,7 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	}
 	quiet := p.serverNow.Sub(at)
 	if quiet < bound {
-		return at, "it has no result, and something has changed in it " + formatAge(quiet) + " ago", false
+		return time.Time{}, "it has no result, and something has changed in it " + formatAge(quiet) + " ago", false
 	}
 	return at, "it has no result, and nothing has changed in it for " + formatAge(quiet), true
 }
