@@ -277,7 +277,8 @@ func (h *Host) checkStep(s *FindingBuilder) {
 	case !launcher.IsSlurmJob(env):
 		s.AddSkip("not a Slurm job")
 	default:
-		s.AddPass("the step has all resources of its job")
+		s.AddPass(fmt.Sprintf("this task may use %d CPUs of %d, and the step has the GPUs of its job",
+			h.allowedCPUs(), h.nodeCPUs()))
 	}
 }
 

@@ -17,6 +17,14 @@ func TestLookStep(t *testing.T) {
 	}{
 		{"no job", nil, files, Skip, "not a Slurm job"},
 		{"few CPUs", step, files, Warn, "this task may use 2 of the node's 16 CPUs, and no number was requested"},
+		{"fewer CPUs than the job has", append(step, "SLURM_JOB_CPUS_PER_NODE=4(x2)"), files, Warn,
+			"this task may use 2 of the 4 CPUs that the job has for it here"},
+		{"sbatch --cpus-per-task, which srun does not take", append(step, "SLURM_CPUS_PER_TASK=16"), files, Warn,
+			"this task may use 2 of the 16 CPUs that the job has for it here"},
+		{"one thread of each core", append(step, "SLURM_JOB_CPUS_PER_NODE=4", "SLURM_CPUS_PER_TASK=4",
+			"SLURM_HINT=nomultithread"), files, Pass, "this task may use 2 CPUs of 16, and the step has the GPUs of its job"},
+		{"all CPUs", append(step, "SLURM_JOB_CPUS_PER_NODE=2,4", "SLURM_CPUS_PER_TASK=2"), files, Pass,
+			"this task may use 2 CPUs of 16, and the step has the GPUs of its job"},
 		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, but this step has none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -505,7 +505,15 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	}
 	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
 	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
-	if asked == "" && cpus > 0 && 2*cpus < nodeCPUs {
+	granted := min(grantedCPUs(env), nodeCPUs)
+	isHalved := env.valueOf("SLURM_HINT")+env.valueOf("SLURM_THREADS_PER_CORE") != ""
+	switch {
+	case cpus > 0 && cpus < granted && !isHalved:
+		found = append(found, Shortfall{
+			fmt.Sprintf("this task may use %d of the %d CPUs that the job has for it here", cpus, granted),
+			fmt.Sprintf("add --cpus-per-task=%d to srun, which does not take it from sbatch", granted),
+		})
+	case asked == "" && cpus > 0 && 2*cpus < nodeCPUs:
 		found = append(found, Shortfall{
 			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was requested",
 				cpus, nodeCPUs),
@@ -513,4 +521,19 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 		})
 	}
 	return found
+}
+
+// grantedCPUs returns how many CPUs the job has for the only task of a step on any of its nodes, or 0
+// if that is unknown: those that the job has requested for a task, or has on each node.
+func grantedCPUs(env Environment) int {
+	if perTask, err := env.parseNumber(1, "SLURM_CPUS_PER_TASK"); err == nil {
+		return perTask
+	}
+	fewest := 0
+	for _, run := range parseTaskCounts(env.valueOf("SLURM_JOB_CPUS_PER_NODE")) {
+		if fewest == 0 || run.tasks < fewest {
+			fewest = run.tasks
+		}
+	}
+	return fewest
 }
