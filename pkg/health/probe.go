@@ -19,11 +19,6 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-const (
-	tryTimeout  = 2 * time.Second  // timeout of one try of a socket or a file
-	execTimeout = 15 * time.Second // timeout of one run of a command, which may start an interpreter
-)
-
 var probeSchemes = []string{"tcp", "http", "https", "exec", "file"}
 
 const probeSyntax = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, " +
@@ -36,7 +31,7 @@ type Probe struct {
 	host    string                          // empty if it uses no host
 	port    int                             // 0 if it uses no port
 	tryOnce func(ctx context.Context) error `digest:"-"` // derived from text
-	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
+	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: DefaultTry
 	command *probeCommand                   `digest:"-"` // an exec probe's; otherwise nil
 	secrets []string                        `digest:"-"` // that no error shows
 }
@@ -84,12 +79,12 @@ func ParseProbe(s string) (Probe, error) {
 func (p Probe) String() string { return p.text }
 
 // Try tests once and returns nil if the service is ready; otherwise the error has the result. It
-// ends with ctx, and after at most 2 s, or 15 s for an exec probe.
+// ends with ctx, and after at most [DefaultTry], or the time of [Probe.WithTry].
 func (p Probe) Try(ctx context.Context) error {
 	if p.tryOnce == nil {
 		return errors.New("internal error: an empty probe")
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, tryTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, DefaultTry))
 	defer cancel()
 	err := p.tryOnce(ctx)
 	if err != nil {
@@ -98,6 +93,12 @@ func (p Probe) Try(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// WithTry returns the probe with a limit for each try.
+func (p Probe) WithTry(limit time.Duration) Probe {
+	p.timeout = limit
+	return p
 }
 
 // WithEnv returns the probe with the environment of its command, if it is one, and with secrets that
@@ -200,7 +201,7 @@ func parseExec(line string) (Probe, error) {
 		return Probe{}, fmt.Errorf("it is not a line of shell code: %v", err)
 	}
 	command := &probeCommand{line: line, once: make(singleCall, 1)}
-	return Probe{timeout: execTimeout, tryOnce: command.withEnv(nil), command: command}, nil
+	return Probe{tryOnce: command.withEnv(nil), command: command}, nil
 }
 
 func parseFile(rest string) (Probe, error) {

@@ -89,6 +89,14 @@ func allowSameHostRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
+// refusedError reports that nobody listens at an address.
+type refusedError struct{ asked string }
+
+func (e *refusedError) Error() string { return "connection refused by " + e.asked }
+
+// Unwrap returns ECONNREFUSED.
+func (e *refusedError) Unwrap() error { return syscall.ECONNREFUSED }
+
 func describeProbeError(err error, asked string) error {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -96,7 +104,7 @@ func describeProbeError(err error, asked string) error {
 	case errors.As(err, &dns):
 		return fmt.Errorf("cannot find the address of %s (asked for %s): %s", dns.Name, asked, dns.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("connection refused by %s", asked)
+		return &refusedError{asked}
 	case errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("connection reset by %s", asked)
 	case errors.Is(err, io.EOF):

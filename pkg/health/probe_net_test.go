@@ -204,7 +204,8 @@ func TestTryHangingUp(t *testing.T) {
 func TestTryIsBounded(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	start := time.Now()
-	mustSee(t, parse(t, "http://"+l.Addr().String()+"/").Try(t.Context()), "no response")
+	probe := parse(t, "http://"+l.Addr().String()+"/").WithTry(time.Second)
+	mustSee(t, probe.Try(t.Context()), "no response")
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("a look took %v", took)
 	}

@@ -152,14 +152,28 @@ type PortRequest struct {
 type ReadyProbe struct {
 	// Probe is as the user has written it, such as "http://localhost:$BRINGUPD_PORT/health". It is
 	// empty if the process is ready as soon as it runs.
-	Probe   string        `json:"probe"`
-	Timeout time.Duration `json:"timeout_ns"` // from the start of the process
+	Probe       string        `json:"probe"`
+	Timeout     time.Duration `json:"timeout_ns"` // from the start of the process
+	ProbeLimits `json:"-"`
+}
+
+// ProbeLimits states how long and how often a process that was ready may fail a probe.
+type ProbeLimits struct {
+	Try    time.Duration // a try without an answer for so long is a miss
+	Misses int           // number of misses in a row that count
 }
 
 // AliveProbe states when a process of a role that has been ready counts as hanging.
 type AliveProbe struct {
 	Probe string        // as in [ReadyProbe]; empty: none
 	After time.Duration // the probe must have failed for so long
+	ProbeLimits
+}
+
+// DefaultLimits returns the limits of the tries of a probe that must fail for the given time: a process
+// that hangs has then failed it, and one that answers within that time has not.
+func DefaultLimits(after time.Duration) ProbeLimits {
+	return ProbeLimits{Try: min(DefaultTry, max(time.Second, after/DefaultMisses)), Misses: DefaultMisses}
 }
 
 // RestartPolicy states how often an instance may be started again.
@@ -210,6 +224,8 @@ const (
 	DefaultReadyTimeout  = 30 * time.Minute
 	DefaultTimeout       = 10 * time.Minute // a oneshot role's
 	DefaultAliveAfter    = time.Minute
+	DefaultTry           = 30 * time.Second
+	DefaultMisses        = 3
 	DefaultRestartWindow = 10 * time.Minute
 	DefaultMinBackoff    = time.Second
 	DefaultMaxBackoff    = 30 * time.Second

@@ -2,6 +2,7 @@ package roles
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -145,4 +146,12 @@ func (c *CommonCause) Record(role *RolePlan, down int, at time.Time) bool {
 	c.times = slices.DeleteFunc(c.times, func(earlier time.Time) bool { return at.Sub(earlier) > role.Restarts.Window })
 	c.times = append(c.times, at)
 	return len(c.times) > 1
+}
+
+// Turn returns when in each interval it is the turn of one of many, such as the processes of a node whose
+// probes are repeated. It spreads any number of consecutive ones evenly.
+func Turn(number int, interval time.Duration) time.Duration {
+	const goldenRatio = 0.6180339887498949
+	_, part := math.Modf(float64(number) * goldenRatio)
+	return time.Duration(part * float64(interval))
 }

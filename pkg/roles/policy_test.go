@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -102,6 +103,23 @@ func TestCommonCause(t *testing.T) {
 		}
 		if gives != tc.gives {
 			t.Errorf("%s: given up at %d, not %d", tc.name, gives, tc.gives)
+		}
+	}
+}
+
+// TestTurn verifies that the turns of any number of consecutive processes are spread over the interval:
+// no two of them are nearer than a third of the mean.
+func TestTurn(t *testing.T) {
+	for count := 2; count <= 256; count++ {
+		var turns []time.Duration
+		for number := range count {
+			turns = append(turns, Turn(1000+number, time.Hour))
+		}
+		slices.Sort(turns)
+		for i := range count - 1 {
+			if apart := turns[i+1] - turns[i]; apart < time.Hour/time.Duration(3*count) || turns[i] < 0 {
+				t.Fatalf("of %d, two are %s apart", count, apart)
+			}
 		}
 	}
 }

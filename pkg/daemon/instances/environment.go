@@ -140,6 +140,9 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	if start.ready, err = e.expandProbe(s.role.Ready.Probe, known, start.spec.Env); err != nil {
 		return start, fmt.Errorf("probe of ready: %w", err)
 	}
+	if start.ready != nil {
+		*start.ready = start.ready.WithTry(s.role.Ready.Try)
+	}
 	if start.alive, err = e.expandProbe(s.role.Alive.Probe, known, start.spec.Env); err != nil {
 		return start, fmt.Errorf("probe of alive: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// probeInterval is the interval between two tries of a probe of a ready process.
+	// probeInterval is the pause between two tries of a probe of a ready process.
 	probeInterval = 5 * time.Second
 	// minReadinessInterval is the shortest time between two published changes of readiness.
 	minReadinessInterval = 5 * time.Second
@@ -60,7 +60,8 @@ func (r *readiness) forget(rank int) {
 }
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
-// readiness, and calls hangs with the last error when the alive probe has failed for too long.
+// readiness after the gate, and calls hangs with the last error when the alive probe has failed. The
+// processes of a node take turns.
 func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process,
 	generation int, all *readiness) {
 	start, err := s.environment.processStart(s, p, generation)
@@ -68,39 +69,49 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 		return
 	}
 	defer all.forget(p.Rank)
-	var failing time.Time // when the alive probe failed first; zero after a success
-	for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
-		if start.alive != nil {
-			err := start.alive.Try(ctx)
-			if err == nil {
-				failing = time.Time{}
-			} else if failing.IsZero() {
-				failing = time.Now()
-			}
-			if err != nil && time.Since(failing) >= s.role.Alive.After {
-				hangs(err)
-				return
-			}
-		}
-		if start.ready == nil {
-			continue
-		}
-		isReady := start.ready.Try(ctx) == nil
-		if ctx.Err() != nil {
+	watch := func(probe *health.Probe, limits roles.ProbeLimits, t health.Tolerance,
+		judge func(err error, hasFailed bool)) {
+		if probe == nil {
 			return
 		}
-		change := all.update(p.Rank, isReady)
-		if change == 0 {
-			continue
-		}
-		state := record.InstanceReady
-		if change%2 == 1 {
-			state = record.InstanceUnready
-		}
-		s.mark(generation, state, change)
-		if old := change - 2; old > 0 { // the state of that time is known by the changes since
-			s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
-		}
+		t.Try, t.Misses = limits.Try, limits.Misses
+		pause := min(probeInterval, limits.Try)
+		probe.Watch(ctx, t, roles.Turn(s.instance.Number+p.Rank, pause), pause, judge)
+	}
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	watches.Go(func() {
+		watch(start.alive, s.role.Alive.ProbeLimits, health.Tolerance{After: s.role.Alive.After},
+			func(err error, hasFailed bool) {
+				if hasFailed {
+					hangs(err)
+				}
+			})
+	})
+	if !s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) }) {
+		return
+	}
+	isReady := true
+	watch(start.ready, s.role.Ready.ProbeLimits, health.Tolerance{FailsIfRefused: true},
+		func(err error, hasFailed bool) {
+			if isReady = err == nil || isReady && !hasFailed; ctx.Err() == nil {
+				s.publishReadiness(generation, all.update(p.Rank, isReady))
+			}
+		})
+}
+
+// publishReadiness publishes a change of the readiness of a generation, which may be none.
+func (s *supervisor) publishReadiness(generation, change int) {
+	if change == 0 {
+		return
+	}
+	state := record.InstanceReady
+	if change%2 == 1 {
+		state = record.InstanceUnready
+	}
+	s.mark(generation, state, change)
+	if old := change - 2; old > 0 { // the state of that time is known by the changes since
+		s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
 	}
 }
 

@@ -309,6 +309,25 @@ func TestAlive(t *testing.T) {
 	})
 }
 
+// TestReadyBeforeTheGate checks that an instance that was ready stays so until the gate opens, although
+// its probe fails meanwhile, and that it is withdrawn after that.
+func TestReadyBeforeTheGate(t *testing.T) {
+	s := newSwitches(t)
+	s.set("ready", true)
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve, ready: "file:`+s.dir+`/ready"}
+  - {name: slow, nodes: all, command: load, ready: "file:`+s.dir+`/loaded"}
+`, func(r *run) {
+		s.set("ready", false)
+		time.Sleep(10 * time.Minute)
+		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready")
+		s.set("loaded", true)
+		time.Sleep(time.Minute)
+		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready",
+			"0000.i0000.g0.unready.000001")
+	})
+}
+
 // TestHangOfPrimary checks that a primary process that hangs has failed soon after its limit, although
 // it ends with 0 when it is told to stop, and that the cause has what it printed then.
 func TestHangOfPrimary(t *testing.T) {

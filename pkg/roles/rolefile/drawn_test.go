@@ -34,13 +34,14 @@ var drawnValues = map[string][]string{
 	"oneshot":      {"true", "false", "node"},
 	"timeout":      {"1m"},
 	"hang-timeout": {"1m"},
-	"ready":        {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}", "{timeout: 1m}"},
-	"alive":        {"{probe: \"tcp:1\"}"},
-	"restarts":     {"1", "200", "{max: 5, backoff: 1s..2s}"},
-	"require":      {"all", "any", "0", "2", "{start: any, run: 0}"},
-	"primary":      {"true", "false"},
-	"grace":        {"1h"},
-	"stop-signal":  {"none"},
+	"ready": {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}", "{timeout: 1m}",
+		"{probe: \"tcp:1\", try: 5s}"},
+	"alive":       {"{probe: \"tcp:1\"}", "{probe: \"tcp:1\", after: 10s, misses: 1}"},
+	"restarts":    {"1", "200", "{max: 5, backoff: 1s..2s}"},
+	"require":     {"all", "any", "0", "2", "{start: any, run: 0}"},
+	"primary":     {"true", "false"},
+	"grace":       {"1h"},
+	"stop-signal": {"none"},
 }
 
 // drawFile returns a file of one to five roles with some keys each.

@@ -20,6 +20,7 @@ const (
 	maxGroup     = 9999
 	maxInstances = maxNodes * 64
 	maxRestarts  = 100_000
+	maxMisses    = 1000
 )
 
 // DefaultPort is the name of the port of a role without the key ports.
@@ -94,8 +95,8 @@ func (r *roleReader) keys() []key {
 		}},
 		into("timeout", &def.Timeout, second),
 		into("hang-timeout", &def.HangTimeout, second),
-		{"ready", r.probe("", "timeout", &def.Ready.Probe, &def.Ready.Timeout)},
-		{"alive", r.probe("probe", "after", &def.Alive.Probe, &def.Alive.After)},
+		{"ready", r.probe("timeout", &def.Ready.Probe, &def.Ready.Timeout, &def.Ready.ProbeLimits)},
+		{"alive", r.probe("after", &def.Alive.Probe, &def.Alive.After, &def.Alive.ProbeLimits)},
 		{"restarts", r.readRestarts},
 		{"require", r.readRequire},
 		into("primary", &def.Primary, r.boolean),
@@ -159,8 +160,10 @@ func newReader(l *errorList, owner string) *roleReader {
 	r := &roleReader{errorList: l, owner: owner, def: roles.Definition{
 		Placement: roles.Placement{InstancesPerNode: 1, NodesPerInstance: 1, RanksPerNode: 1},
 		Program:   roles.Program{Ports: []roles.PortRequest{{Name: DefaultPort, Count: 1}}},
-		Ready:     roles.ReadyProbe{Timeout: roles.DefaultReadyTimeout},
-		Alive:     roles.AliveProbe{After: roles.DefaultAliveAfter},
+		Ready: roles.ReadyProbe{Timeout: roles.DefaultReadyTimeout,
+			ProbeLimits: roles.DefaultLimits(roles.DefaultReadyTimeout)},
+		Alive: roles.AliveProbe{After: roles.DefaultAliveAfter,
+			ProbeLimits: roles.DefaultLimits(roles.DefaultAliveAfter)},
 		Restarts: roles.RestartPolicy{
 			Window:     roles.DefaultRestartWindow,
 			MinBackoff: roles.DefaultMinBackoff, MaxBackoff: roles.DefaultMaxBackoff,
@@ -231,16 +234,25 @@ func (r *roleReader) readMapping(
 	return given
 }
 
-// probe returns what reads a probe, or a mapping of a probe and a duration, of which one may be
-// required.
-func (r *roleReader) probe(required, limitKey string, probe *string, limit *time.Duration) func(string, *yaml.Node) {
+// probe returns what reads a probe, or a mapping of a probe, a duration and the limits of its tries. Only
+// ready can have a duration without a probe.
+func (r *roleReader) probe(limitKey string, probe *string, limit *time.Duration,
+	limits *roles.ProbeLimits) func(string, *yaml.Node) {
 	return func(what string, value *yaml.Node) {
 		if value.Kind != yaml.MappingNode {
 			*probe = r.filledText(what, value)
 			return
 		}
-		r.readMapping(what, value, required, `for example {probe: "tcp:$BRINGUPD_PORT"}`,
-			into("probe", probe, r.filledText), into(limitKey, limit, r.duration(time.Second)))
+		given := r.readMapping(what, value, "", "", into("probe", probe, r.filledText),
+			into(limitKey, limit, r.duration(time.Second)), into("try", &limits.Try, r.duration(time.Second)),
+			into("misses", &limits.Misses, r.number(1, maxMisses)))
+		isAlive := limit == &r.def.Alive.After
+		if isAlive && given["try"] == nil {
+			limits.Try = roles.DefaultLimits(*limit).Try
+		}
+		if given["probe"] == nil && (isAlive || given["try"] != nil || given["misses"] != nil) {
+			r.refuse(value, `%s has no probe: give for example {probe: "tcp:$BRINGUPD_PORT"}`, what)
+		}
 	}
 }
 

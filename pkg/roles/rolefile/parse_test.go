@@ -54,9 +54,11 @@ func TestParseDefaults(t *testing.T) {
 		Name: "a",
 		Placement: roles.Placement{Nodes: 2, InstancesPerNode: 1, NodesPerInstance: 1,
 			RanksPerNode: 1, GPUs: roles.GPUsDivided},
-		Program:  roles.Program{Command: "serve", Ports: []roles.PortRequest{{Name: "http", Count: 1}}},
-		Ready:    roles.ReadyProbe{Timeout: 30 * time.Minute},
-		Alive:    roles.AliveProbe{After: time.Minute},
+		Program: roles.Program{Command: "serve", Ports: []roles.PortRequest{{Name: "http", Count: 1}}},
+		Ready: roles.ReadyProbe{Timeout: 30 * time.Minute,
+			ProbeLimits: roles.ProbeLimits{Try: 30 * time.Second, Misses: 3}},
+		Alive: roles.AliveProbe{After: time.Minute,
+			ProbeLimits: roles.ProbeLimits{Try: 20 * time.Second, Misses: 3}},
 		Restarts: roles.RestartPolicy{Window: 10 * time.Minute, MinBackoff: time.Second, MaxBackoff: 30 * time.Second},
 		Required: roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
 		Stop:     roles.StopPolicy{Grace: 10 * time.Second, Signal: "TERM"},
@@ -82,8 +84,8 @@ roles:
   ports: {http: 8000, rpc: auto, kv: {count: 4}}
   endpoints: all
   after: [setup]
-  ready: {probe: "http://localhost:$BRINGUPD_PORT/health", timeout: 1h}
-  alive: {probe: "tcp:$BRINGUPD_PORT", after: 90s}
+  ready: {probe: "http://localhost:$BRINGUPD_PORT/health", timeout: 1h, try: 1m, misses: 2}
+  alive: {probe: "tcp:$BRINGUPD_PORT", after: 90s, misses: 4}
   restarts: {max: 3, window: 20m, backoff: 2s..1m}
   require: {start: all, run: 6}
   grace: 1h
@@ -115,8 +117,10 @@ func TestParseEveryKey(t *testing.T) {
 			Ports: []roles.PortRequest{{Name: "http", Count: 1}, {Name: "rpc", Count: 1}, {Name: "kv", Count: 4}},
 		},
 		After: []string{"setup"},
-		Ready: roles.ReadyProbe{Probe: "http://localhost:$BRINGUPD_PORT/health", Timeout: time.Hour},
-		Alive: roles.AliveProbe{Probe: "tcp:$BRINGUPD_PORT", After: 90 * time.Second},
+		Ready: roles.ReadyProbe{Probe: "http://localhost:$BRINGUPD_PORT/health", Timeout: time.Hour,
+			ProbeLimits: roles.ProbeLimits{Try: time.Minute, Misses: 2}},
+		Alive: roles.AliveProbe{Probe: "tcp:$BRINGUPD_PORT", After: 90 * time.Second,
+			ProbeLimits: roles.ProbeLimits{Try: 30 * time.Second, Misses: 4}},
 		Restarts: roles.RestartPolicy{Max: 3, Window: 20 * time.Minute, MinBackoff: 2 * time.Second,
 			MaxBackoff: time.Minute},
 		Required: roles.Requirement{Start: roles.QuorumAll, Run: 6},

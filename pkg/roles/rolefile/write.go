@@ -76,8 +76,10 @@ func formatRole(all []roles.Definition, def roles.Definition) *yaml.Node {
 	put(m, "oneshot", map[bool]string{true: "node"}[def.PreparesNode])
 	put(m, "timeout", duration(def.Timeout, usual.Timeout))
 	put(m, "hang-timeout", duration(def.HangTimeout, 0))
-	put(m, "ready", formatProbe(def.Ready.Probe, "timeout", duration(def.Ready.Timeout, usual.Ready.Timeout)))
-	put(m, "alive", formatProbe(def.Alive.Probe, "after", duration(def.Alive.After, usual.Alive.After)))
+	put(m, "ready", formatProbe(def.Ready.Probe, "timeout", duration(def.Ready.Timeout, usual.Ready.Timeout),
+		def.Ready.ProbeLimits, usual.Ready.ProbeLimits))
+	put(m, "alive", formatProbe(def.Alive.Probe, "after", duration(def.Alive.After, usual.Alive.After),
+		def.Alive.ProbeLimits, roles.DefaultLimits(def.Alive.After)))
 	put(m, "restarts", formatRestarts(def.Restarts, usual.Restarts.Window))
 	put(m, "require", formatRequired(def.Required))
 	put(m, "primary", def.Primary)
@@ -145,14 +147,16 @@ func formatPorts(ports, usual []roles.PortRequest) *yaml.Node {
 	return m
 }
 
-// formatProbe returns a probe alone, or a mapping of it and a duration that is not the default.
-func formatProbe(probe, limitKey string, limit *yaml.Node) any {
-	if limit == nil {
-		return probe
-	}
+// formatProbe returns a probe alone, or a mapping of it and of what is not the default.
+func formatProbe(probe, limitKey string, limit *yaml.Node, limits, usual roles.ProbeLimits) any {
 	m := newMapping()
 	put(m, "probe", probe)
 	put(m, limitKey, limit)
+	put(m, "try", duration(limits.Try, usual.Try))
+	put(m, "misses", number(limits.Misses, usual.Misses))
+	if len(m.Content) == 0 || len(m.Content) == 2 && probe != "" {
+		return probe
+	}
 	return m
 }
 
