@@ -148,6 +148,23 @@ func (c *CommonCause) Record(role *RolePlan, down int, at time.Time) bool {
 	return len(c.times) > 1
 }
 
+// Pace limits how often something happens: at once as long as that was seldom so far, and otherwise once
+// an interval. The zero value has never waited.
+type Pace struct{ due time.Time }
+
+// paceBurst is how often in succession it may happen at once.
+const paceBurst = 8
+
+// Wait returns how long to wait before it may happen, and counts it.
+func (p *Pace) Wait(now time.Time, interval time.Duration) time.Duration {
+	if p.due.Before(now) {
+		p.due = now
+	}
+	wait := max(0, p.due.Sub(now)-(paceBurst-1)*interval)
+	p.due = p.due.Add(interval)
+	return wait
+}
+
 // Turn returns when in each interval it is the turn of one of many, such as the processes of a node whose
 // probes are repeated. It spreads any number of consecutive ones evenly.
 func Turn(number int, interval time.Duration) time.Duration {

@@ -123,3 +123,20 @@ func TestTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestPace verifies that a few changes in succession are not delayed, and that many of them are paced.
+func TestPace(t *testing.T) {
+	var pace Pace
+	began := time.Now()
+	now := began
+	for i := range 20 {
+		wait := pace.Wait(now, time.Second)
+		if want := time.Duration(max(0, i-7)) * time.Second; now.Add(wait).Sub(began) != want {
+			t.Errorf("change %d comes after %s, want %s", i, now.Add(wait).Sub(began), want)
+		}
+		now = now.Add(wait)
+	}
+	if wait := pace.Wait(now.Add(time.Minute), time.Second); wait != 0 {
+		t.Errorf("after a pause, a change waits for %s", wait)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +83,82 @@ func BenchmarkRoleDeath(b *testing.B) {
 			report(b, took)
 		})
 	}
+}
+
+// BenchmarkWithdrawal kills servers of a run, and reports the time until their endpoints are in no
+// file any more: of their own node ("own") and of the others ("others"). "two" kills a second one
+// 300 ms later, and "term" ends one with TERM, as a rolling restart does.
+func BenchmarkWithdrawal(b *testing.B) {
+	for _, tc := range []struct {
+		name   string
+		deaths int
+		signal syscall.Signal
+	}{{"kill", 1, syscall.SIGKILL}, {"two", 2, syscall.SIGKILL}, {"term", 1, syscall.SIGTERM}} {
+		b.Run(tc.name, func(b *testing.B) {
+			file := fmt.Sprintf("roles:\n- {name: server, nodes: all, ready: \"exec:true\", restarts: {max: 100000, "+
+				"backoff: 2s..2s, window: 96h}, command: %q}\n", "echo $BRINGUPD_ENDPOINTS_FILE_SERVER "+
+				"$BRINGUPD_PORT $BRINGUPD_NODE_RANK $$ >$ROLERUNS_FIFO; exec sleep 1002")
+			j, starts := beginBench(b, file, nil, fmt.Sprintf("--nodes=%d", benchNodes))
+			servers := collect(b, starts, benchNodes)
+			j.awaitGate()
+			j.awaitListed(servers, benchNodes)
+			var own, others []float64
+			for b.Loop() {
+				for range *killsFlag {
+					var gone sync.WaitGroup
+					var mu sync.Mutex
+					for i, victim := range servers[1 : 1+tc.deaths] {
+						time.Sleep(time.Duration(min(i, 1)) * 300 * time.Millisecond)
+						at, port := time.Now(), ":"+victim.generation+"\n"
+						if err := syscall.Kill(victim.pid, tc.signal); err != nil {
+							b.Fatal(err)
+						}
+						for _, reader := range servers {
+							gone.Go(func() {
+								took := awaitFile(reader.name, func(text string) bool { return !strings.Contains(text, port) }).Sub(at)
+								mu.Lock()
+								defer mu.Unlock()
+								if ms := float64(took.Microseconds()) / 1000; reader == victim {
+									own = append(own, ms)
+								} else {
+									others = append(others, ms)
+								}
+							})
+						}
+					}
+					gone.Wait()
+					for range tc.deaths {
+						one := next(b, starts)
+						servers[slices.IndexFunc(servers, func(s *announced) bool { return s.node == one.node })] = one
+					}
+					j.awaitListed(servers, benchNodes)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			reportAs(b, "own-", own)
+			reportAs(b, "others-", others)
+		})
+	}
+}
+
+// awaitListed waits until the files of all servers list as many endpoints.
+func (j *job) awaitListed(servers []*announced, count int) {
+	for _, one := range servers {
+		awaitFile(one.name, func(text string) bool { return strings.Count(text, "\n") == count })
+	}
+	// Give the daemons time to publish the rest.
+	ctxutil.SleepContext(context.Background(), 2*time.Second)
+}
+
+// awaitFile waits until the content of a file of endpoints matches, and returns when. It gives up after
+// the ceiling.
+func awaitFile(path string, match func(text string) bool) time.Time {
+	for begin := time.Now(); time.Since(begin) < jobtest.Ceiling; time.Sleep(time.Millisecond) {
+		if text, err := os.ReadFile(path); err == nil && match(string(text)) {
+			break
+		}
+	}
+	return time.Now()
 }
 
 // announce is the program of all instances: it announces its start.
@@ -216,10 +293,15 @@ func death(b *testing.B, file string, last []string, count, node int) float64 {
 
 // report reports percentiles of times, by the nearest-rank method.
 func report(b *testing.B, took []float64) {
+	b.ReportMetric(0, "ns/op")
+	reportAs(b, "", took)
+}
+
+// reportAs reports the same, with a word before the names.
+func reportAs(b *testing.B, name string, took []float64) {
 	slices.Sort(took)
 	at := func(percent int) float64 { return took[(len(took)*percent+99)/100-1] }
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(at(50), "p50-ms")
-	b.ReportMetric(at(99), "p99-ms")
-	b.ReportMetric(at(100), "worst-ms")
+	b.ReportMetric(at(50), name+"p50-ms")
+	b.ReportMetric(at(99), name+"p99-ms")
+	b.ReportMetric(at(100), name+"worst-ms")
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -35,7 +36,7 @@ func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan,
 	// The endpoint of the role is the head's port, unless the role has a command that serves there.
 	port := first.Ports[0]
 	if role.Program.Command != "" {
-		port = rendezvousPort(plan.Nodes[first.Place], instance, 0)
+		port = planning.RendezvousPort(plan.Nodes[first.Place], instance, 0)
 	}
 	c.Framework = builder.WithHeadPort(port)
 	facts := plan.Nodes[first.Place]

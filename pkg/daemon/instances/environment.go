@@ -1,7 +1,6 @@
 package instances
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -11,10 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -23,8 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // environment makes the variables of the processes of a node.
@@ -175,29 +169,6 @@ func commandOf(role *roles.RolePlan, p roles.Process) []string {
 	return service.ShellCommand(role.Program.CommandOf(p.Rank))
 }
 
-// The ports at which the ranks of an instance meet: the end of the block of its first node has
-// groups of ports for instances, and the generations of an instance take turns.
-const (
-	rendezvousInstances   = planning.MeetingPorts / rendezvousGenerations
-	rendezvousGenerations = 8
-)
-
-// rendezvousPort returns the port at which the ranks of a generation meet. It differs from that of
-// the generation before, whose connections may still exist, and is not busy if there are others.
-func rendezvousPort(first roles.NodeFacts, instance *roles.Instance, generation int) int {
-	var free []int
-	for i := range rendezvousGenerations {
-		port := first.FirstPort + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - i
-		if !slices.Contains(first.BusyPorts, port) {
-			free = append(free, port)
-		}
-	}
-	if len(free) == 0 {
-		return first.FirstPort + roles.BlockSize - 1
-	}
-	return free[generation%len(free)]
-}
-
 // bindToGPUs returns how to bind a process to GPUs of a node, and the variables for that. gpus is
 // nil for a process that is not bound, and empty for one that must see none. It is not bound if
 // other daemons of the machine may use the same GPUs.
@@ -229,69 +200,3 @@ func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), 
 // noGPUs is the value of a vendor's variable that hides all GPUs: it selects an index that does not
 // exist. An empty value would remove the variable.
 const noGPUs = "-1"
-
-// followEndpoints replaces the files of endpoints at each new list of ready instances. Before the
-// gate a node reads only lists that it may need: when one of its instances starts, and while one
-// is not ready.
-func (n *Node) followEndpoints(ctx context.Context) {
-	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		if n.waiting.Load() > 0 || l.HasName(signal.NameGateOpen) {
-			n.loadEndpoints(ctx, l)
-		}
-		return false
-	})
-}
-
-// loadEndpoints reads the newest list of ready instances in a listing of the control directory,
-// unless it is known, and replaces the files of endpoints.
-func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
-	if !n.writing.Take(ctx) {
-		return
-	}
-	defer n.writing.Leave()
-	number := l.Newest(signal.SeriesLive)
-	if number < n.nextList {
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
-	defer cancel()
-	var live record.LiveInstances
-	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.SeriesLive.Name(number), &live); err != nil {
-		return // a newer one follows, or the share does not respond
-	}
-	if err := n.loadPlan(ctx, l); err != nil {
-		return // the next listing shows both again
-	}
-	n.nextList = number + 1
-	n.writeEndpoints(live.Ready)
-}
-
-// writeEndpoints writes the endpoints of the ready instances into the file of each role.
-func (n *Node) writeEndpoints(ready []int) {
-	if n.environment.endpointsDir == "" {
-		return
-	}
-	plan := n.known().Plan
-	isReady := make(map[int]bool, len(ready))
-	for _, number := range ready {
-		isReady[number] = true
-	}
-	for i := range plan.Roles {
-		role := &plan.Roles[i]
-		var lines strings.Builder
-		for _, endpoint := range plan.Endpoints(role) {
-			if isReady[role.Instances[endpoint.Instance].Number] {
-				lines.WriteString(endpoint.HostPort() + "\n")
-			}
-		}
-		file := filepath.Join(n.environment.endpointsDir, role.Name)
-		// A reader sees the file before or after the change.
-		err := os.WriteFile(file+".new", []byte(lines.String()), 0o600)
-		if err == nil {
-			err = os.Rename(file+".new", file)
-		}
-		if err != nil {
-			n.cfg.Log.Warn("cannot write the endpoints of a role", zap.String("role", role.Name), zap.Error(err))
-		}
-	}
-}

@@ -346,29 +346,6 @@ func TestFinalFailures(t *testing.T) {
 	}
 }
 
-// TestReadinessOfSeveralProcesses checks that a node with several processes of an instance is ready as
-// long as all of them are, and that its changes have one sequence of numbers.
-func TestReadinessOfSeveralProcesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := &readiness{published: time.Now()}
-		want := func(what string, got, change int) {
-			t.Helper()
-			if got != change {
-				t.Errorf("%s: change %d, want %d", what, got, change)
-			}
-			time.Sleep(minReadinessInterval)
-		}
-		want("too early", all.update(0, false), 0)
-		want("the first is unready", all.update(0, false), 1)
-		want("the second, too", all.update(1, false), 0)
-		want("the first is ready", all.update(0, true), 0)
-		want("both are", all.update(1, true), 2)
-		want("the second is unready again", all.update(1, false), 3)
-		all.forget(1)
-		want("the second has ended", all.update(0, true), 4)
-	})
-}
-
 // TestTwoLossesInOneInstance checks that an instance of which two nodes are lost does not start with one
 // spare, which is left for another instance.
 func TestTwoLossesInOneInstance(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -23,6 +22,7 @@ type generation struct {
 	failure *health.Failure  // failure of the first process that has failed; guarded by mu
 	exit    roles.Exit       // guarded by mu
 	world   *generationWorld // nil if the instance has no ranks
+	ready   *service.Readiness
 }
 
 // fail records a failure, with its code, unless there is one already.
@@ -51,16 +51,20 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		cancel()
 	})
 	g.watchSilence(ctx, s, &watches)
+	g.ready = service.NewReadiness(0)
+	if s.role.ListsListeners() {
+		g.ready = service.NewReadiness(2) // the change before is that its processes listen
+	}
 	watches.Go(func() { s.watchPorts(ctx, g.started, number) })
-	all := &readiness{published: time.Now()}
 	var waits sync.WaitGroup
 	if g.world != nil {
 		defer g.world.local.WarnStragglers(ctx)()
 		g.watchSimulated(ctx, s, &waits, cancel)
 	}
 	for _, one := range g.started {
+		watches.Go(func() { s.withdrawAtExit(ctx, one, g, number) })
 		waits.Go(func() {
-			if f := s.awaitExit(ctx, one, number, all); f != nil {
+			if f := s.awaitExit(ctx, one, number, g); f != nil {
 				// A process that hangs may end with 0 when it is told to stop.
 				g.fail(f, max(1, one.Exit().ShellStatus()))
 				cancel()
@@ -84,7 +88,7 @@ func (g *generation) watchSimulated(ctx context.Context, s *supervisor, waits *s
 
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
 // the process has ended as it should, or ctx ends first.
-func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int, all *readiness) *health.Failure {
+func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int, g *generation) *health.Failure {
 	switch {
 	case one.isService:
 		return one.AwaitFailure(ctx)
@@ -99,12 +103,13 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer hangs(nil)
-	probes.Go(func() { s.watchProbes(watched, hangs, one.process, number, all) })
+	probes.Go(func() { s.watchProbes(watched, hangs, one.process, number, g.ready) })
 	limited, cancel := s.withTimeLimit(watched)
 	defer cancel()
 	if f := s.awaitFailure(limited, one); f != nil || ctx.Err() != nil || limited.Err() == nil {
 		return f
 	}
+	s.withdraw(g, number)
 	if watched.Err() == nil {
 		return s.endHanging(one.Handle, fmt.Sprintf("had not ended after %s", s.role.Timeout))
 	}

@@ -425,13 +425,14 @@ func (l liveList) differsFrom(o liveList) bool {
 	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost) || l.plan != o.plan
 }
 
-// liveInterval is the shortest time between two lists of ready instances after the gate.
+// liveInterval is the time between two lists of ready instances if there are many changes.
 const liveInterval = time.Second
 
-// publishLive publishes the lists of ready and lost instances at every change, at most once a
-// second. Before the gate only a loss is one, and a satisfied role if an instance may wait for its
-// endpoints.
+// publishLive publishes the lists of ready and lost instances at every change: a few in succession at
+// once, and many at most once a second. Before the gate only a loss is a change, and a satisfied role if
+// an instance may wait for its endpoints.
 func (h *Head) publishLive(ctx context.Context) {
+	var pace roles.Pace
 	for {
 		var isOpen bool
 		changed := h.await(ctx, func() bool {
@@ -443,7 +444,10 @@ func (h *Head) publishLive(ctx context.Context) {
 		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
 		}
-		if isPublished := h.publishList(ctx); (isOpen || !isPublished) && !ctxutil.SleepContext(ctx, liveInterval) {
+		switch isPublished := h.publishList(ctx); {
+		case !isPublished && !ctxutil.SleepContext(ctx, liveInterval):
+			return
+		case isPublished && isOpen && !ctxutil.SleepContext(ctx, pace.Wait(time.Now(), liveInterval)):
 			return
 		}
 	}
@@ -473,6 +477,7 @@ func (h *Head) publishList(ctx context.Context) bool {
 		h.update(func() { h.live = earlier })
 		return false
 	}
+	h.cfg.ControlWatch.NotifyChange() // the head's own files
 	h.removeLive(ctx, h.nextList-3)
 	return true
 }

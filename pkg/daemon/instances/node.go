@@ -103,8 +103,9 @@ type Node struct {
 	plan        atomic.Pointer[knownPlan]
 	reading     ctxutil.Turn // held while a newer plan is read
 	environment environment
-	tagsLines   bool         // the output of primary roles comes from several processes
-	output      sync.Mutex   // held while such a line is written
+	tagsLines   bool       // the output of primary roles comes from several processes
+	output      sync.Mutex // held while such a line is written
+	endpoints   *service.EndpointFiles
 	writing     ctxutil.Turn // held while the files of endpoints are written
 	nextList    int          // number of the first list that is newer than them; guarded by writing
 	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
@@ -151,6 +152,7 @@ func NewNode(cfg NodeConfig) (n *Node, err error) {
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.drained, n.drain = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, &n.plan)
+	n.endpoints = service.NewEndpointFiles(n.environment.endpointsDir, cfg.Log)
 	return n, err
 }
 

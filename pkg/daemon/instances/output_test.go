@@ -1,38 +1,10 @@
 package instances
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 )
-
-// TestLineTagger checks that whole lines are passed on after their tag, and that a line is not longer
-// than it may be.
-func TestLineTagger(t *testing.T) {
-	most := strings.Repeat("x", maxPartialLine)
-	for _, tc := range []struct {
-		writes []string
-		want   string
-	}{
-		{[]string{"a\nb"}, "t: a\n"},
-		{[]string{"a", "b\n", "\nc\nd\n"}, "t: ab\nt: \nt: c\nt: d\n"},
-		{[]string{most[1:]}, ""},
-		{[]string{most[1:], "x", "y\n"}, "t: " + most + "\nt: y\n"},
-	} {
-		var out bytes.Buffer
-		tagger := &lineTagger{out: &out, tag: "t: ", mu: new(sync.Mutex)}
-		for _, text := range tc.writes {
-			if n, err := fmt.Fprint(tagger, text); n != len(text) || err != nil {
-				t.Errorf("%d of %d bytes were written: %v", n, len(text), err)
-			}
-		}
-		if out.String() != tc.want {
-			t.Errorf("%.20q: %.40q, want %.40q", tc.writes, out.String(), tc.want)
-		}
-	}
-}
 
 // TestOutputOfSeveralProcesses checks that the lines of several processes of a primary role have names,
 // on both streams, and that other roles write only to their logs.

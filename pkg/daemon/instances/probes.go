@@ -10,65 +10,28 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
 	// probeInterval is the pause between two tries of a probe of a ready process.
-	probeInterval = 5 * time.Second
-	// minReadinessInterval is the shortest time between two published changes of readiness.
-	minReadinessInterval = 5 * time.Second
-	minListenerPause     = 50 * time.Millisecond
-	maxListenerPause     = 5 * time.Second
+	probeInterval    = 5 * time.Second
+	minListenerPause = 50 * time.Millisecond
+	maxListenerPause = 5 * time.Second
 )
-
-// readiness joins the readiness of the processes of a generation on this node, which is ready as
-// long as all are. Its changes are numbered.
-type readiness struct {
-	mu        sync.Mutex
-	unready   map[int]bool // keyed by rank
-	change    int          // number of the newest change; the node is ready after an even one
-	published time.Time    // when that was
-}
-
-// update records whether a process is ready. It returns the number of a change of the node, which is
-// to be published, and otherwise 0: there is at most one in minReadinessInterval.
-func (r *readiness) update(rank int, isReady bool) (change int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if delete(r.unready, rank); !isReady {
-		if r.unready == nil {
-			r.unready = make(map[int]bool)
-		}
-		r.unready[rank] = true
-	}
-	wasReady, allReady := r.change%2 == 0, len(r.unready) == 0
-	if allReady == wasReady || time.Since(r.published) < minReadinessInterval {
-		return 0
-	}
-	r.change++
-	r.published = time.Now()
-	return r.change
-}
-
-// forget forgets a process that has ended, or is about to.
-func (r *readiness) forget(rank int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.unready, rank)
-}
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
 // readiness after the gate, and calls hangs with the last error when the alive probe has failed. The
 // processes of a node take turns.
 func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process,
-	generation int, all *readiness) {
+	generation int, all *service.Readiness) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
 		return
 	}
-	defer all.forget(p.Rank)
+	defer all.Forget(p.Rank)
 	watch := func(probe *health.Probe, limits roles.ProbeLimits, t health.Tolerance,
 		judge func(err error, hasFailed bool)) {
 		if probe == nil {
@@ -95,7 +58,7 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	watch(start.ready, s.role.Ready.ProbeLimits, health.Tolerance{FailsIfRefused: true},
 		func(err error, hasFailed bool) {
 			if isReady = err == nil || isReady && !hasFailed; ctx.Err() == nil {
-				s.publishReadiness(generation, all.update(p.Rank, isReady))
+				s.publishReadiness(generation, all.Update(p.Rank, isReady))
 			}
 		})
 }
@@ -110,7 +73,7 @@ func (s *supervisor) publishReadiness(generation, change int) {
 		state = record.InstanceUnready
 	}
 	s.mark(generation, state, change)
-	if old := change - 2; old > 0 { // the state of that time is known by the changes since
+	if old := change - 2; old > 0 && s.role.Ready.Probe != "" { // the state of that time is known by the changes since
 		s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
 	}
 }
@@ -130,6 +93,9 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 			unlisted = append(unlisted, one)
 		}
 	}
+	if len(unlisted) == 0 || s.cfg.Ports == nil {
+		s.setServing(s.instance.Number, true)
+	}
 	if s.cfg.Ports == nil || len(ports) == 0 {
 		return
 	}
@@ -137,6 +103,7 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 	for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
 		if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
 			awaitsListener = false
+			s.setServing(s.instance.Number, true)
 			s.mark(generation, record.InstanceReady, 1)
 		}
 		if saysStranger {

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -48,7 +49,7 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 	}
 	rec.Slots = rec.PerNode
 	first := facts[places[0]]
-	rec.MasterAddress, rec.MasterPort = first.Address, rendezvousPort(first, instance, generation)
+	rec.MasterAddress, rec.MasterPort = first.Address, planning.RendezvousPort(first, instance, generation)
 	return rec, places
 }
 

@@ -1,7 +1,6 @@
 package instances
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -225,45 +224,5 @@ func (s *supervisor) writers(p roles.Process) (out, err io.Writer) {
 		return s.cfg.Out, s.cfg.Err
 	}
 	tag := s.processName(p) + ": "
-	return &lineTagger{out: s.cfg.Out, tag: tag, mu: &s.output},
-		&lineTagger{out: s.cfg.Err, tag: tag, mu: &s.output}
-}
-
-// maxPartialLine is the number of bytes from which an unfinished line is passed on.
-const maxPartialLine = 64 << 10
-
-// lineTagger passes on whole lines, each after a tag.
-type lineTagger struct {
-	out     io.Writer
-	tag     string
-	partial []byte
-	mu      *sync.Mutex // protects out, which several taggers share
-}
-
-// Write implements io.Writer.
-func (t *lineTagger) Write(data []byte) (int, error) {
-	t.partial = append(t.partial, data...)
-	var lines bytes.Buffer
-	for {
-		end := bytes.IndexByte(t.partial, '\n') + 1
-		if end == 0 && len(t.partial) < maxPartialLine {
-			break
-		}
-		if end == 0 {
-			t.partial = append(t.partial, '\n')
-			end = len(t.partial)
-		}
-		lines.WriteString(t.tag)
-		lines.Write(t.partial[:end])
-		t.partial = t.partial[end:]
-	}
-	if lines.Len() == 0 {
-		return len(data), nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, err := t.out.Write(lines.Bytes()); err != nil {
-		return 0, err
-	}
-	return len(data), nil
+	return process.NewLineTagger(s.cfg.Out, tag, &s.output), process.NewLineTagger(s.cfg.Err, tag, &s.output)
 }

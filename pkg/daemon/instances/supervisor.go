@@ -395,6 +395,13 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 			s.mark(generation, record.InstanceReady, 0)
 		}
 		running.watch(halt, s, generation)
+		switch failure, _ := running.outcome(); {
+		case failure == nil:
+		case running.allEnded(true):
+			s.setServing(s.instance.Number, false)
+		default:
+			s.withdraw(running, generation) // its other processes may take long to stop
+		}
 	}
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
