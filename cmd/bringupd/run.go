@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 func (inv *invocation) runCommand() *cli.Command {
@@ -141,15 +142,15 @@ func (inv *invocation) planOrRun(
 		return err
 	}
 	if cfg.Identity.NodeIndex == 0 {
-		inv.warnOfVariables(all)
+		inv.warnOfVariables(all, cfg.Roles.Definitions)
 	}
 	return run(cfg, role)
 }
 
-// warnOfVariables reports variables that have no effect, although they look like those of settings.
-// A daemon that bringupd has started leaves that to the process that has, and a run inside of
+// warnOfVariables reports variables that have no effect, although they look like those of settings, and
+// mistakes in the commands of roles. A daemon that bringupd has started leaves that to the process that has, and a run inside of
 // another one has the variables of that.
-func (inv *invocation) warnOfVariables(all config.List) {
+func (inv *invocation) warnOfVariables(all config.List, defs []roles.Definition) {
 	isStarted := func(s *config.Setting) bool { return s.Hidden && s.Source == config.SourceFlag }
 	if os.Getenv(launcher.RunVariable) != "" || slices.ContainsFunc(all, isStarted) {
 		return
@@ -164,7 +165,9 @@ func (inv *invocation) warnOfVariables(all config.List) {
 			}
 		}
 	}
-	for _, sentence := range all.FindIneffective(os.Environ(), known) {
+	isSet := func(name string) bool { return os.Getenv(name) != "" }
+	for _, sentence := range slices.Concat(all.FindIneffective(os.Environ(), known),
+		rolefile.CommandWarnings(defs, isSet)) {
 		console.ReportStartWarning(inv.streams.Err, inv.logsJSON, sentence)
 	}
 }

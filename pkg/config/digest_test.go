@@ -52,7 +52,7 @@ func TestDigest(t *testing.T) {
 // marked.
 func TestDigestHasEveryField(t *testing.T) {
 	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions",
-		"Workload.Roles.Spares", "Workload.Roles.Step", "Workload.Roles.Frameworks",
+		"Workload.Roles.Spares", "Workload.Roles.Step", "Workload.Roles.sparesPlace", "Workload.Roles.Frameworks",
 		"After.Requeue.By", "Process", "Output"}
 	// Other values for fields that are not of a basic type.
 	others := map[string]any{

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // DriverFileKey is the only key of the configuration file that is not a setting.
@@ -77,6 +79,11 @@ func syntaxError(path string, data []byte, err error) error {
 	if at, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(at, "line ") {
 		reason = after
 	}
+	if text := strings.TrimSpace(string(lines[line-1])); strings.Contains(text, ": ") &&
+		(strings.HasPrefix(reason, "mapping values are not allowed") || strings.HasPrefix(reason, "did not find expected")) {
+		reason += `; a text that contains ": " or begins with a sign needs quotes, as in 'a: b', or a block: "command: |" ` +
+			"and the text in the lines below, indented"
+	}
 	return UsageErrorf("cannot read the configuration %s:%d: %s", path, line, reason)
 }
 
@@ -93,6 +100,9 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 			return nil, UsageErrorf("cannot use %s: %s is already set in line %d", at, key.Value, line)
 		}
 		seen[key.Value] = key.Line
+		if strings.HasPrefix(key.Value, rolefile.ExtensionPrefix) {
+			continue
+		}
 		if key.Value == DriverFileKey {
 			driver, err = scalarValues(value)
 			if value.Kind != yaml.SequenceNode || err != nil {
@@ -107,6 +117,9 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 			continue
 		}
 		s := all.FindSetting(key.Value)
+		if value.Kind != yaml.ScalarNode && key.Value == "role" && len(blocks) > 0 {
+			return nil, UsageErrorf("cannot use %s: there is no key %q; did you mean %s?", at, key.Value, rolefile.RolesKey)
+		}
 		if s == nil || !s.IsFileKey() && !s.isRemoved {
 			return nil, unknownKeyError(at, key.Value, all, blocks)
 		}
@@ -133,9 +146,16 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 			known = append(known, s.Name)
 		}
 	}
+	if slices.Contains(foreignTopKeys, key) && len(blocks) > 0 {
+		return UsageErrorf("cannot use %s: there is no key %q; the programs of a job are a list under the key %s: "+
+			"bringupd help roles", at, key, rolefile.RolesKey)
+	}
 	return UsageErrorf(
 		"cannot use %s: there is no key %q%s", at, key, SuggestNearest("", key, append(known, DriverFileKey)))
 }
+
+// foreignTopKeys are keys of the files of compose, Kubernetes and others, in which users look for roles.
+var foreignTopKeys = []string{"services", "apiVersion", "kind", "spec", "jobs", "tasks", "processes", "containers"}
 
 // offerFileValue offers the value in the file to the setting. A key without a value is ignored.
 func (s *Setting) offerFileValue(at string, value *yaml.Node) error {

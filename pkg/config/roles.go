@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -27,7 +28,8 @@ type RoleSet struct {
 	Spares      roles.Spares       `digest:"-"`
 	Digest      string             // of the text that defines them; empty if there are none
 	// Step is the name of the further job step that this daemon belongs to; empty: the run's own.
-	Step string `digest:"-"`
+	Step        string `digest:"-"`
+	sparesPlace string `digest:"-"` // where the file has them
 	// Frameworks are those of which roles are clusters, by name.
 	Frameworks map[string]framework.Framework `digest:"-"`
 }
@@ -37,6 +39,9 @@ type RoleSet struct {
 func (s *RoleSet) Blocks() []Block {
 	block := func(key string, parse func(value *yaml.Node) error) Block {
 		return Block{Key: key, Read: func(path string, value *yaml.Node) error {
+			if key == rolefile.SparesKey {
+				s.sparesPlace = fmt.Sprintf("%s:%d", path, value.Line)
+			}
 			err := parse(value)
 			if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
 				return UsageErrorf("%s", wrong.InFile(path))
@@ -164,6 +169,10 @@ func (c *Config) validateRoles() error {
 // validateSupport returns an error for a key of a role that no run obeys yet, and for a probe that
 // cannot work on any node.
 func (s RoleSet) validateSupport() error {
+	if group, known := s.Spares.UnclaimedGroup(s.Definitions); group >= 0 && s.AreGiven() {
+		return UsageErrorf("cannot use %s: spares: no role has nodes of group %d: give a group of the roles: %s",
+			s.sparesPlace, group, textutil.FormatRanges(known))
+	}
 	for _, d := range s.Definitions {
 		for _, probe := range []struct{ key, text string }{
 			{"ready", d.Ready.Probe}, {"alive", d.Alive.Probe},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // formatTable returns the placement as a table with a row for each instance on each of its nodes,
@@ -94,12 +95,13 @@ func describeLevels(levels [][]string) string {
 // nodes without roles.
 func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	var unprobed, idle, spare []string
-	restarts := false
+	restarts, ends := false, false
 	for i := range p.roles {
 		if p.roles[i].IsUnprobed() {
 			unprobed = append(unprobed, p.roles[i].Name)
 		}
 		restarts = restarts || p.roles[i].Restarts.Max > 0
+		ends = ends || p.roles[i].Primary
 	}
 	for _, place := range p.Plan.IdleNodes() {
 		idle = append(idle, p.Plan.Nodes[place].Host)
@@ -111,8 +113,14 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 		fmt.Fprintf(b, "no probe: %s: ready once it runs; an endpoint is listed once its process listens there\n",
 			strings.Join(unprobed, ", "))
 	}
+	if !ends {
+		b.WriteString("no primary role: the run goes on until bringupd stop; give primary: true to a role whose end ends it\n")
+	}
 	if len(idle) > 0 {
 		fmt.Fprintf(b, "idle:  %d of %d nodes have no role: %s\n", len(idle), len(p.Plan.Nodes), listHosts(idle))
+	}
+	if gpus := p.Plan.IdleGPUs(); gpus != "" {
+		fmt.Fprintf(b, "idle:  %s: no process gets them\n", gpus)
 	}
 	if len(spare) > 0 {
 		fmt.Fprintf(b, "spare: %s\n", listHosts(spare))
@@ -120,6 +128,9 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	if len(spare) > 0 && restarts {
 		b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun " +
 			"--no-kill --kill-on-bad-exit=0.\n")
+	}
+	for _, sentence := range rolefile.CommandWarnings(p.roles, func(string) bool { return false }) {
+		fmt.Fprintf(b, "warning: %s\n", sentence)
 	}
 }
 

@@ -160,8 +160,6 @@ func TestRefusals(t *testing.T) {
 			"cannot place the roles: all 4 nodes are spare"},
 		{"no such probe", "- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n",
 			"cannot use ready of role a (line 2): "},
-		{"no such variable", "- {name: a, nodes: 1, command: c, alive: 'tcp:$BRINGUPD_PORT_RPC'}\n",
-			"cannot use alive of role a (line 2): cannot replace $BRINGUPD_PORT_RPC in"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := request([]int{4}, nil).FormatText(parse(t, tc.text))
@@ -174,6 +172,32 @@ func TestRefusals(t *testing.T) {
 		"$BRINGUPD_NODE_HOST $BRINGUPD_GENERATION\"}\n"
 	if _, err := request([]int{4}, nil).FormatText(parse(t, probes)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExceptions verifies what a preview says about roles that may be a mistake.
+func TestExceptions(t *testing.T) {
+	const server = "- {name: a, nodes: all, per-node: 2, primary: true, "
+	for _, tc := range []struct{ name, text, want string }{
+		{"idle GPUs", server + "command: c}\n", "idle:  GPUs 0-7 of n0-n3: no process gets them\n"},
+		{"idle GPUs of some nodes", server + "command: c}\n- {name: b, nodes: 2, gpus: 3, command: c}\n",
+			"idle:  GPUs 3-7 of n0-n1, GPUs 0-7 of n2-n3: no process gets them\n"},
+		{"no primary", "- {name: a, nodes: all, gpus: all, command: c}\n", "no primary role: the run goes on until "},
+		{"a variable that is none", server + "command: serve $BRINGUPD_PROT}\n",
+			"warning: role a (line 2): a command gets an empty text: there is no variable $BRINGUPD_PROT; did you mean $BRINGUPD_PORT?\n"},
+		{"a default of a variable", server + "gpus: all, command: 'serve ${BRINGUPD_X:-1}'}\n", ""},
+		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X $BRINGUPD_GPU_COUNT}\n", ""},
+		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n", "a command is for bash, and /bin/sh may not"},
+		{"a shell for it", server + "gpus: all, shell: bash, command: 'A=(1 2); serve ${A[0]}'}\n", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := request([]int{4}, []int{8}).FormatText(parse(t, tc.text))
+			must(t, err)
+			isQuiet := !strings.Contains(got, "idle:") && !strings.Contains(got, "warning:") && !strings.Contains(got, "no primary")
+			if !strings.Contains(got, tc.want) || tc.want == "" && !isQuiet {
+				t.Errorf("no %q in:\n%s", tc.want, got)
+			}
+		})
 	}
 }
 

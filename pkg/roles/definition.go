@@ -120,10 +120,12 @@ const (
 
 // Program is what the processes of a role execute.
 type Program struct {
-	// Command is run by /bin/sh for each process; if FollowerCommand is set, only for the process of
+	// Command is run by Shell for each process; if FollowerCommand is set, only for the process of
 	// rank 0 of an instance.
 	Command         string `json:"-"`
 	FollowerCommand string `json:"-"`
+	// Shell runs the commands with -c; empty: /bin/sh
+	Shell string `json:"-"`
 	// Env is added to the environment; an empty value removes a variable.
 	Env map[string]string `json:"-"`
 	// Ports are the ports of each process, in the order of the file. The first is the endpoint.

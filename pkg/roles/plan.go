@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -132,6 +133,48 @@ func (p *Plan) IdleNodes() (places []int) {
 	return places
 }
 
+// IdleGPUs describes the GPUs that no process gets, of the nodes with a role, such as "GPUs 0-7 of n0-n1"; it
+// is empty if there are none.
+func (p *Plan) IdleGPUs() string {
+	left := make(map[int]map[int]bool) // of each place with a role
+	for _, role := range p.Roles {
+		for _, place := range role.Nodes {
+			if left[place] == nil {
+				left[place] = make(map[int]bool)
+				for gpu := range p.Nodes[place].GPUs {
+					left[place][gpu] = true
+				}
+			}
+		}
+		for _, instance := range role.Instances {
+			for _, process := range instance.Processes {
+				if process.GPUs == nil { // it sees all
+					clear(left[process.Place])
+				}
+				for _, gpu := range process.GPUs {
+					delete(left[process.Place], gpu)
+				}
+			}
+		}
+	}
+	// Join neighbours with the same GPUs.
+	var parts []string
+	for place := 0; place < len(p.Nodes); {
+		first, idle := place, textutil.FormatRanges(slices.Sorted(maps.Keys(left[place])))
+		for place++; place < len(p.Nodes) && idle == textutil.FormatRanges(slices.Sorted(maps.Keys(left[place]))); {
+			place++
+		}
+		hosts := p.Nodes[first].Host
+		if place > first+1 {
+			hosts += "-" + p.Nodes[place-1].Host
+		}
+		if idle != "" {
+			parts = append(parts, fmt.Sprintf("GPUs %s of %s", idle, hosts))
+		}
+	}
+	return textutil.JoinLimited(parts, 4, ", ")
+}
+
 // PlanRecord is the record with the facts from which each node makes the same plan of the roles.
 type PlanRecord struct {
 	record.Header
@@ -231,6 +274,23 @@ func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
 		left[node.Group]--
 	}
 	return used, spare
+}
+
+// UnclaimedGroup returns a group that has spare nodes although no role has nodes of it, and those of the
+// roles; -1 if there is none.
+func (s Spares) UnclaimedGroup(defs []Definition) (group int, known []int) {
+	for _, def := range defs {
+		if len(def.Placement.With) == 0 && !slices.Contains(known, def.Placement.Group) {
+			known = append(known, def.Placement.Group)
+		}
+	}
+	slices.Sort(known)
+	for _, group := range slices.Sorted(maps.Keys(s)) {
+		if s[group] > 0 && !slices.Contains(known, group) {
+			return group, known
+		}
+	}
+	return -1, known
 }
 
 // Remaining returns the number of spare nodes of each group without those that have replaced nodes

@@ -20,7 +20,12 @@ import (
 )
 
 // ShellCommand returns the command that runs a line of shell code written by the user.
-func ShellCommand(line string) []string { return []string{"/bin/sh", "-c", line} }
+func ShellCommand(line string) []string { return RunInShell("", line) }
+
+// RunInShell returns the command that runs a line in a shell, which may have flags; empty: /bin/sh.
+func RunInShell(shell, line string) []string {
+	return append(strings.Fields(cmp.Or(shell, "/bin/sh")), "-c", line)
+}
 
 // fileReadTimeout bounds the time for reading a service's own files when a decision depends on
 // them.

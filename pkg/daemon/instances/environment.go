@@ -105,7 +105,17 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
+	kind := launcher.ChildProcess
+	if s.role.Placement.HasRanks {
+		kind = launcher.ChildRank
+	}
 	known := maps.Clone(variables)
+	for _, entry := range e.cfg.Host.Environ(kind) {
+		name, value, _ := strings.Cut(entry, "=")
+		if _, isKnown := known[name]; !isKnown && strings.HasPrefix(name, "BRINGUPD_") {
+			known[name] = value
+		}
+	}
 	ofCluster, err := clusterVariables(e.cfg, e.plan.Load().Plan, s.role)
 	if err != nil {
 		return start, err
@@ -118,10 +128,6 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 		}
 	}
 	maps.Copy(variables, start.userEnv)
-	kind := launcher.ChildProcess
-	if s.role.Placement.HasRanks {
-		kind = launcher.ChildRank
-	}
 	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(kind, variables), Prepare: prepare}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
@@ -166,7 +172,7 @@ func (e environment) expandProbe(text string, variables map[string]string, env [
 }
 
 func commandOf(role *roles.RolePlan, p roles.Process) []string {
-	return service.ShellCommand(role.Program.CommandOf(p.Rank))
+	return service.RunInShell(role.Program.Shell, role.Program.CommandOf(p.Rank))
 }
 
 // bindToGPUs returns how to bind a process to GPUs of a node, and the variables for that. gpus is

@@ -104,6 +104,9 @@ func NewHead(cfg HeadConfig) *Head {
 		}
 	}
 	cfg.Worlds.SetFinder(h.findWorld)
+	if idle := cfg.Plan.IdleGPUs(); idle != "" && roles.HasNamed(cfg.Defs) {
+		cfg.Log.Warn("no process gets " + idle + ": give a role gpus, or per-node: gpu")
+	}
 	return h
 }
 

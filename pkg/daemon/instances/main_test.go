@@ -336,7 +336,11 @@ type testHost struct {
 }
 
 func (h testHost) Environ(_ launcher.ChildKind, more ...map[string]string) []string {
-	return envlist.With([]string{"NODE=" + h.node}, more[0])
+	env := []string{"NODE=" + h.node}
+	for _, variables := range more {
+		env = envlist.With(env, variables)
+	}
+	return env
 }
 
 // WorldConfig returns the configuration of worlds without servers for MPI, whose nodes reach the head

@@ -205,7 +205,7 @@ func (s *supervisor) rankProgram() []string {
 	if words := s.role.Program.SimpleCommand(); words != nil {
 		return words
 	}
-	return service.ShellCommand(s.role.Program.Command)
+	return service.RunInShell(s.role.Program.Shell, s.role.Program.Command)
 }
 
 // programEnviron returns the environment in which the program of the ranks is searched for.

@@ -41,10 +41,21 @@ func (l roleLog) matches(w roleWord) bool {
 }
 
 // IsRoleWord reports whether a word selects the logs of a role of a run with this plan: judge, judge.1
-// or judge.1.3.
+// or judge.1.3, or the name of such a log, with ".log" or without.
 func IsRoleWord(word string, plan *record.Plan) bool {
-	parsed, ok := parseRoleWord(word)
-	return ok && plan != nil && slices.Contains(plan.Roles, parsed.role)
+	_, is := findRoleWord(word, plan)
+	return is
+}
+
+func findRoleWord(word string, plan *record.Plan) (found roleWord, is bool) {
+	if plan == nil {
+		return found, false
+	}
+	if parsed, ok := parseRoleWord(word); ok && slices.Contains(plan.Roles, parsed.role) {
+		return parsed, true
+	}
+	log, is := parseRoleLog(strings.TrimSuffix(word, ".log")+".log", plan.Roles)
+	return log.roleWord, is
 }
 
 // roleLogFilter is [SelectLogs] for a run with roles. A node has the logs of its processes of roles, and
@@ -52,8 +63,7 @@ func IsRoleWord(word string, plan *record.Plan) bool {
 func roleLogFilter(
 	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node NodeFinder,
 ) (LogFilter, error) {
-	if IsRoleWord(word, plan) {
-		wanted, _ := parseRoleWord(word)
+	if wanted, is := findRoleWord(word, plan); is {
 		return func(name string, _ int) bool {
 			log, ok := parseRoleLog(name, plan.Roles)
 			return ok && log.matches(wanted)

@@ -41,6 +41,8 @@ func TestRoleLogs(t *testing.T) {
 		{"", []string{"trainer-0.0.log", "trainer-0.1.log", "trainer-0.2.log", "trainer-0.3.log"}},
 		{"judge", []string{"judge-0.log", "judge-1.g1.log", "judge-1.log", "judge-2.log", "judge-3.log"}},
 		{"judge.1", []string{"judge-1.g1.log", "judge-1.log"}},
+		{"judge-1", []string{"judge-1.g1.log", "judge-1.log"}},
+		{"trainer-0.2.log", []string{"trainer-0.2.log"}},
 		{"trainer.0.2", []string{"trainer-0.2.log"}},
 		{"judge.7", nil},
 		{"head", []string{"daemon-0000.log", "judge-0.log", "judge-1.g1.log", "judge-1.log", "reward-0.log"}},

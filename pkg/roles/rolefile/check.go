@@ -225,9 +225,11 @@ func sumBackoffs(policy roles.RestartPolicy) (sum time.Duration) {
 func (l *errorList) checkTogether(readers []*roleReader) {
 	byName := make(map[string]*roleReader)
 	var names []string
+	isTwice := false
 	for _, r := range readers {
 		if first := byName[r.def.Name]; first != nil && r.def.Name != "" {
 			r.refuseKey("name", "the name %s is already that of the role in line %d", r.def.Name, first.def.Line)
+			isTwice = true
 			continue
 		}
 		byName[r.def.Name] = r
@@ -243,9 +245,13 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 		r.checkNames("with", r.place.With, byName, names)
 		r.checkShared(byName)
 		r.checkClusters(defs)
+		r.checkReferences(defs)
 	}
 	l.checkSetups(readers)
 	l.checkRest(readers)
+	if isTwice { // what refers to the name may be a circle, and would not be without the mistake
+		return
+	}
 	l.checkCycle("with", readers, func(d roles.Definition) []string { return d.Placement.With })
 	l.checkCycle("after", readers, func(d roles.Definition) []string { return d.After })
 }

@@ -24,6 +24,7 @@ var drawnValues = map[string][]string{
 	"gpus":               {"0", "0", "1", "2", "4", "shared", "all", "divided"},
 	"segment":            {"1", "2", "4"},
 	"follower-command":   {"follow"},
+	"shell":              {"bash"},
 	"framework":          {"ray", "dask"},
 	"env":                {"{A: 1}", "{RAY_ADDRESS: x}"},
 	"step":               {"other"},

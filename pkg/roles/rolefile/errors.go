@@ -39,7 +39,12 @@ func (e Errors) describe(beforeLine string) string {
 	return textutil.JoinLimited(lines, maxShownErrors, "\n")
 }
 
-type errorList struct{ found Errors }
+type errorList struct {
+	found  Errors
+	listed map[string]bool // lists of keys that a message has
+}
+
+func newErrorList() *errorList { return &errorList{listed: make(map[string]bool)} }
 
 // refuse records a mistake at a node of the file.
 func (l *errorList) refuse(at *yaml.Node, format string, args ...any) {

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -22,6 +23,9 @@ const (
 	maxRestarts  = 100_000
 	maxMisses    = 1000
 )
+
+// ExtensionPrefix begins keys that are ignored: their values may have anchors.
+const ExtensionPrefix = "x-"
 
 // DefaultPort is the name of the port of a role without the key ports.
 const DefaultPort = "http"
@@ -59,7 +63,8 @@ type roleReader struct {
 	def   roles.Definition
 	place *roles.Placement
 	given map[string]*yaml.Node // the keys that are given
-	owner string                // the role's name for messages, or its position
+	env   []field               // of the key env
+	owner string                // the role's name for messages
 }
 
 // keys are the keys of a role, in the order of docs/roles.md.
@@ -79,8 +84,9 @@ func (r *roleReader) keys() []key {
 		}),
 		into("gpus", &place.GPUs, r.number(0, maxGPUs, gpusWords...)),
 		into("segment", &place.Segment, r.number(1, maxNodes)),
-		into("command", &program.Command, r.filledText),
-		into("follower-command", &program.FollowerCommand, r.filledText),
+		into("command", &program.Command, r.command),
+		into("follower-command", &program.FollowerCommand, r.command),
+		into("shell", &program.Shell, r.filledText),
 		into("framework", &program.Framework, r.word(frameworks...)),
 		{"env", r.readEnv},
 		into("step", &program.Step, r.name),
@@ -106,7 +112,7 @@ func (r *roleReader) keys() []key {
 }
 
 // Keys returns the names of the keys of a role.
-func Keys() []string { return keyNames(newReader(&errorList{}, "").keys()) }
+func Keys() []string { return keyNames(newReader(newErrorList(), "").keys()) }
 
 func keyNames(keys []key) (names []string) {
 	for _, k := range keys {
@@ -120,12 +126,19 @@ func (l *errorList) readKeys(what string, fields []field, keys ...key) map[strin
 	given := make(map[string]*yaml.Node)
 	for _, f := range fields {
 		name := f.key.Value
+		if strings.HasPrefix(name, ExtensionPrefix) {
+			continue
+		}
 		at := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 		if at < 0 {
 			names := keyNames(keys)
-			l.refuse(f.key, "%s: there is no key %s%s", what, show(f.key),
-				cmp.Or(suggestSynonym(name, names), suggestNearest(name, names),
-					"; the keys are "+strings.Join(names, ", ")))
+			list := "; the keys are " + strings.Join(names, ", ")
+			if l.listed[list] {
+				list = ""
+			}
+			hint := cmp.Or(suggestSynonym(name, names), suggestNearest(name, names), list)
+			l.listed[list] = l.listed[list] || hint == list
+			l.refuse(f.key, "%s: there is no key %s%s", what, show(f.key), hint)
 			continue
 		}
 		given[name] = f.key
@@ -134,26 +147,38 @@ func (l *errorList) readKeys(what string, fields []field, keys ...key) map[strin
 	return given
 }
 
-// synonyms are words for keys in other programs and in the words of launchers.
+// synonyms are words for keys in other programs, such as compose and Kubernetes, and in the words of
+// launchers. The key ends at the first comma or colon.
 var synonyms = map[string]string{
-	"component": "group", "het-group": "group",
-	"replicas": "per-node", "instances": "per-node", "count": "per-node",
-	"gpu": "gpus", "gpus-per-node": "gpus", "cmd": "command", "args": "command", "run": "command",
-	"depends_on": "after", "depends-on": "after", "needs": "after", "restart": "restarts",
-	"health": "ready", "healthcheck": "ready", "readiness": "ready", "liveness": "alive",
-	"environment": "env", "port": "ports", "container": "step", "setup": "oneshot",
+	"component": "group", "het-group": "group", "nodeSelector": "group",
+	"replicas": "per-node", "instances": "per-node", "count": "per-node", "scale": "per-node",
+	"parallelism": "per-node", "completions": "per-node",
+	"gpu": "gpus", "gpus-per-node": "gpus", "resources": "gpus",
+	"cmd": "command", "args": "command", "run": "command", "entrypoint": "command",
+	"working_dir": "command: cd DIRECTORY; …", "workingDir": "command: cd DIRECTORY; …",
+	"depends_on": "after", "depends-on": "after", "dependsOn": "after", "needs": "after",
+	"restart": "restarts", "restartPolicy": "restarts", "restart_policy": "restarts", "backoffLimit": "restarts",
+	"health": "ready", "healthcheck": "ready", "readiness": "ready", "readinessProbe": "ready",
+	"startupProbe": "ready", "liveness": "alive", "livenessProbe": "alive",
+	"environment": "env", "port": "ports", "expose": "ports", "setup": "oneshot",
+	"container": "step, whose srun has --container-image", "image": "step, whose srun has --container-image",
+	"stop_grace_period": "grace", "terminationGracePeriodSeconds": "grace", "stop_signal": "stop-signal",
+	"executable": "shell", "activeDeadlineSeconds": "timeout",
+	"test": "probe", "httpGet": "probe", "exec": "probe", "tcpSocket": "probe",
+	"timeoutSeconds": "try", "failureThreshold": "misses", "retries": "misses", "start_period": "timeout",
 }
 
 // suggestSynonym returns a clause with the key that an unknown word means, or an empty string.
 func suggestSynonym(word string, known []string) string {
-	if key := synonyms[word]; slices.Contains(known, key) {
-		return "; did you mean " + key + "?"
+	meant := synonyms[word]
+	if end := strings.IndexAny(meant+",", ",:"); slices.Contains(known, meant[:end]) {
+		return "; did you mean " + meant + "?"
 	}
 	return ""
 }
 
 // NewDefinition returns a role with the defaults that do not depend on its other keys.
-func NewDefinition() roles.Definition { return newReader(&errorList{}, "").def }
+func NewDefinition() roles.Definition { return newReader(newErrorList(), "").def }
 
 // newReader returns a reader of a role with the defaults that do not depend on its other keys.
 func newReader(l *errorList, owner string) *roleReader {
@@ -184,24 +209,53 @@ func (l *errorList) readRole(owner string, node *yaml.Node) *roleReader {
 	}
 	r := newReader(l, owner)
 	r.def.Line = node.Line
-	hasName := func(f field) bool { return f.key.Value == "name" && isName(f.value.Value) }
+	hasName := func(f field) bool {
+		return f.key.Value == "name" && f.value.Kind == yaml.ScalarNode && f.value.Value != ""
+	}
 	if named := slices.IndexFunc(fields, hasName); named >= 0 {
-		r.owner = "role " + fields[named].value.Value
+		r.owner = "role " + textutil.SingleLine(fields[named].value.Value, maxNameLength)
 	}
 	r.given = l.readKeys(r.owner, fields, r.keys()...)
 	return r
 }
 
+// variablePattern matches the names of variables that shells pass on.
+var variablePattern = textutil.CompileLazily(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 func (r *roleReader) readEnv(what string, value *yaml.Node) {
 	r.def.Program.Env = make(map[string]string)
-	for _, f := range r.readAllFields(what, "{HF_HOME: /scratch/hf}", value) {
+	r.env = r.readAllFields(what, "{HF_HOME: /scratch/hf}", value)
+	for _, f := range r.env {
 		switch name := f.key.Value; {
-		case name == "" || strings.ContainsAny(name, "=\x00"):
-			r.refuse(f.key, "%s: %s cannot be the name of a variable", what, show(f.key))
+		case !variablePattern().MatchString(name):
+			r.refuse(f.key, "%s: %s cannot be the name of a variable: give letters, digits and _", what, show(f.key))
 		case isNull(f.value): // removes the variable, as an empty text does
 			r.def.Program.Env[name] = ""
 		default:
 			r.def.Program.Env[name] = r.text(what+": "+name, f.value)
+		}
+	}
+}
+
+// checkReferences refuses variables of bringupd in env and probes that no process gets, and those in env
+// that would replace one that it gets.
+func (r *roleReader) checkReferences(all []roles.Definition) {
+	if r.def.PreparesNode {
+		return
+	}
+	known := roles.VariableNames(all, &r.def)
+	for _, f := range r.env {
+		name, text := f.key.Value, r.def.Program.Env[f.key.Value]
+		if text != "" && slices.Contains(known, name) {
+			r.refuse(f.key, "%s: env: %s is set by bringupd: omit it, or give your variable another name", r.owner, name)
+		}
+		for _, clause := range roles.UnknownVariables(text, known) {
+			r.refuse(f.value, "%s: env: %s: %s", r.owner, name, clause)
+		}
+	}
+	for _, probe := range []struct{ key, text string }{{"ready", r.def.Ready.Probe}, {"alive", r.def.Alive.Probe}} {
+		for _, clause := range roles.UnknownVariables(probe.text, known) {
+			r.refuseKey(probe.key, "%s: %s", probe.key, clause)
 		}
 	}
 }

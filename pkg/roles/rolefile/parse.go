@@ -24,7 +24,7 @@ type File struct {
 
 // Parse returns the roles in the value of the key roles. Its error is of type [Errors].
 func Parse(node *yaml.Node) ([]roles.Definition, error) {
-	list := &errorList{}
+	list := newErrorList()
 	readers := list.readRoles(resolveAlias(node))
 	list.checkTogether(readers)
 	if err := list.err(); err != nil {
@@ -51,11 +51,11 @@ func (l *errorList) readRoles(node *yaml.Node) (readers []*roleReader) {
 		l.refuse(node, "%s has %d roles: give at most %d", RolesKey, len(node.Content), maxRoles)
 		return nil
 	}
-	for at, item := range node.Content {
+	for _, item := range node.Content {
 		if l.isFull() {
 			break
 		}
-		if r := l.readRole(fmt.Sprintf("role %d of the list", at+1), item); r != nil {
+		if r := l.readRole("this role", item); r != nil {
 			r.complete()
 			readers = append(readers, r)
 		}
@@ -75,7 +75,7 @@ func describe(node *yaml.Node) string {
 // number alone is that of group 0. Its error is of type [Errors].
 func ParseSpares(node *yaml.Node) (roles.Spares, error) {
 	node = resolveAlias(node)
-	list, spares := &errorList{}, make(roles.Spares)
+	list, spares := newErrorList(), make(roles.Spares)
 	switch {
 	case isNull(node):
 	case node.Kind != yaml.MappingNode:

@@ -160,7 +160,7 @@ func TestHostileFiles(t *testing.T) {
 		keys.WriteString("A" + strings.Repeat("B", i%7) + string(rune('a'+i%26)) + strings.Repeat("c", i/26) + ": 1, ")
 	}
 	for _, tc := range []struct{ name, text, message string }{
-		{"a list in itself", "roles: &a [*a]\n", "role 1 of the list: a mapping is expected"},
+		{"a list in itself", "roles: &a [*a]\n", "this role: a mapping is expected"},
 		{"a mapping in itself", "roles:\n- &a {<<: *a, name: a}\n", "nodes is missing"},
 		{"deep lists", deep, "cannot "},
 		{"growing merges", growing + "roles: [{<<: *ex, name: a}]\n", "there is no key"},
@@ -172,7 +172,7 @@ func TestHostileFiles(t *testing.T) {
 		{"a long key", "roles: [{? " + strings.Repeat("a", 1000) + "\n : 1}]\n", "there is no key"},
 		{"control characters", "roles: [{\"a\\e[1mb\\n\": 1}]\n", "there is no key"},
 		{"two lines in a name", "roles: [{name: a, nodes: 1, command: c, env: {\"A\\nB\": [1]}}]\n",
-			"is a list: give a text"},
+			"cannot be the name of a variable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			start := time.Now()

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,7 @@ roles:
   gpus: 2
   segment: 2
   command: vllm serve
+  shell: bash -eu
   env: {HF_HOME: /scratch, NCCL_DEBUG: , PORT: 8}
   step: judge
   ports: {http: 8000, rpc: auto, kv: {count: 4}}
@@ -112,7 +114,7 @@ func TestParseEveryKey(t *testing.T) {
 		Placement: roles.Placement{Nodes: 4, Group: 1, InstancesPerNode: 4, NodesPerInstance: 1,
 			RanksPerNode: 1, GPUs: 2, Segment: 2},
 		Program: roles.Program{
-			Command: "vllm serve", Env: map[string]string{"HF_HOME": "/scratch", "NCCL_DEBUG": "",
+			Command: "vllm serve", Shell: "bash -eu", Env: map[string]string{"HF_HOME": "/scratch", "NCCL_DEBUG": "",
 				"PORT": "8"}, Step: "judge", AllEndpoints: true,
 			Ports: []roles.PortRequest{{Name: "http", Count: 1}, {Name: "rpc", Count: 1}, {Name: "kv", Count: 4}},
 		},
@@ -180,6 +182,25 @@ roles:
 	}
 	if want := map[string]string{"A": "1", "B": "3", "C": "4", "D": "", "E": ""}; !cmp.Equal(decode.Program.Env, want) {
 		t.Errorf("got %v, want %v", decode.Program.Env, want)
+	}
+}
+
+// TestCommandAsList verifies that the words of a list reach the program as they are, except the variables
+// of bringupd; and that keys which begin with x- are ignored.
+func TestCommandAsList(t *testing.T) {
+	defs := mustParse(t, `
+roles:
+- name: a
+  nodes: 1
+  x-note: [anything]
+  command: [printf, '%s\n', a b, $HOME, '--port=$BRINGUPD_PORT', "it's", "", '${BRINGUPD_PORT}${BRINGUPD_PORT}x']
+`)
+	shell := exec.Command("/bin/sh", "-c", defs[0].Program.Command)
+	shell.Env = append(os.Environ(), "BRINGUPD_PORT=80 80")
+	out, err := shell.Output()
+	const want = "a b\n$HOME\n--port=80 80\nit's\n\n80 8080 80x\n"
+	if err != nil || string(out) != want {
+		t.Errorf("got %q, want %q: %v", out, want, err)
 	}
 }
 

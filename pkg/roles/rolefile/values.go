@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // maxNameLength is the length of the name of a role, a port or a step. It becomes a part of file
@@ -116,6 +117,19 @@ func (l *errorList) filledText(what string, node *yaml.Node) string {
 		l.refuse(node, "%s is empty: give a text, or omit the key", what)
 	}
 	return text
+}
+
+// command returns the shell text of a command. A list has the words of one program, in which only the
+// variables of bringupd are replaced.
+func (l *errorList) command(what string, node *yaml.Node) string {
+	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
+		return l.filledText(what, node)
+	}
+	words := []string{"exec"}
+	for _, item := range node.Content {
+		words = append(words, roles.QuoteWord(l.text(what, resolveAlias(item))))
+	}
+	return strings.Join(words, " ")
 }
 
 func (l *errorList) name(what string, node *yaml.Node) string {

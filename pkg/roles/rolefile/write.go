@@ -64,6 +64,7 @@ func formatRole(all []roles.Definition, def roles.Definition) *yaml.Node {
 	put(m, "segment", number(p.Segment, 0))
 	put(m, "command", program.Command)
 	put(m, "follower-command", program.FollowerCommand)
+	put(m, "shell", program.Shell)
 	put(m, "framework", program.Framework)
 	put(m, "env", formatEnv(program.Env))
 	put(m, "step", program.Step)
@@ -93,7 +94,7 @@ func formatRole(all []roles.Definition, def roles.Definition) *yaml.Node {
 // usualOf returns one of the roles with the defaults of the keys that a file can omit. The default of
 // a key that is required has no valid value.
 func usualOf(all []roles.Definition, def roles.Definition) roles.Definition {
-	r := newReader(&errorList{}, "")
+	r := newReader(newErrorList(), "")
 	*r.place = def.Placement
 	r.place.NodesPerInstance, r.place.GPUs = 1, 0
 	hasCount := r.place.HasRanks && r.place.RanksPerNode != roles.PerSlot

@@ -1,0 +1,54 @@
+package rolefile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// commandVariables are variables of bringupd that commands can use, besides those of
+// [roles.VariableNames]: most of them only ranks have.
+var commandVariables = []string{
+	"BRINGUPD_RANK", "BRINGUPD_RANKS", "BRINGUPD_LOCAL_RANK", "BRINGUPD_LOCAL_RANKS", "BRINGUPD_BINDING",
+	"BRINGUPD_GPU_COUNT", "BRINGUPD_NVLINK_DOMAIN", "BRINGUPD_TOPOLOGY", "BRINGUPD_NCCL_RAS_ADDR",
+}
+
+// CommandWarnings returns sentences about commands of the roles that the shell does not run as the user
+// means: they refer to a variable of bringupd that no process gets, and that the user has not set according
+// to isSet, or /bin/sh may not understand them.
+func CommandWarnings(defs []roles.Definition, isSet func(name string) bool) (sentences []string) {
+	for at := range defs {
+		def := &defs[at]
+		known := slices.AppendSeq(append(roles.VariableNames(defs, def), commandVariables...), maps.Keys(def.Program.Env))
+		for _, text := range []string{def.Program.Command, def.Program.FollowerCommand} {
+			for _, name := range roles.References(text) {
+				if isSet(name) || strings.HasPrefix(name, "BRINGUPD_GPU_") {
+					known = append(known, name)
+				}
+			}
+			for _, clause := range roles.UnknownVariables(text, known) {
+				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command gets an empty text: %s",
+					def.Name, def.Line, clause))
+			}
+			if def.Program.Shell == "" && isOnlyBash(text) {
+				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command is for bash, and /bin/sh may not "+
+					"understand it: give shell: bash", def.Name, def.Line))
+			}
+		}
+	}
+	return sentences
+}
+
+// isOnlyBash reports whether a text is shell code that bash understands, and a POSIX shell need not.
+func isOnlyBash(text string) bool {
+	parses := func(variant syntax.LangVariant) bool {
+		_, err := syntax.NewParser(syntax.Variant(variant)).Parse(strings.NewReader(text), "")
+		return err == nil
+	}
+	return !parses(syntax.LangPOSIX) && parses(syntax.LangBash)
+}
