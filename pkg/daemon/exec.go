@@ -153,23 +153,20 @@ func (h *head) addRemoteEnv(env []string) []string {
 	}, env))
 }
 
-// DriverStarted implements [instances.DriverHost]: it logs a warning if the driver of several nodes is
-// an MPI program that runs alone, or starts a cluster of its own, until ctx ends.
+// DriverStarted implements [instances.DriverHost]: it warns if the driver of several nodes, until ctx
+// ends, is an MPI program that runs alone, or starts something that has only this one of the nodes.
 func (h *head) DriverStarted(ctx context.Context, pid int) {
 	nodes := h.membership.Count()
 	if nodes < 2 || h.node.cfg.Framework.Name() != (framework.None{}).Name() {
 		return
 	}
-	find := func() *mpidetect.LoadedMPI { return mpidetect.DetectLoaded(pid) }
-	h.node.Background(func(context.Context) {
-		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.node.Log.Warn(words) })
-	})
-	if !h.node.cfg.Framework.HasServices() {
-		h.node.Background(func(context.Context) {
-			framework.WatchOwnClusters(ctx, h.node.cfg.Roles.Frameworks, nodes,
-				func(words string) { h.node.Log.Warn(words) })
-		})
+	looks := []process.Look{
+		mpidetect.LookForLone(func() *mpidetect.LoadedMPI { return mpidetect.DetectLoaded(pid) }, nodes),
 	}
+	if !h.node.cfg.Framework.HasServices() {
+		looks = append(looks, framework.LookForOwnCluster(h.node.cfg.Roles.Frameworks, nodes))
+	}
+	h.node.Background(func(context.Context) { process.WatchTree(ctx, func(words string) { h.node.Log.Warn(words) }, looks...) })
 }
 
 // slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,6 +50,55 @@ func CommandLine(pid int) []string {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+}
+
+// Environ returns the environment that a process was started with; nil if it cannot be read.
+func Environ(pid int) []string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // fails if the process has ended
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+}
+
+// Look examines the process tree below this process, parents first, and returns what is to be said
+// of it, or an empty string.
+type Look func(tree []TreeProcess) string
+
+// The interval between two looks begins with firstLookInterval, and doubles up to maxLookInterval.
+// They go on, because a program may start another one an hour later. They are rare, because one
+// takes some milliseconds.
+const (
+	firstLookInterval = time.Second
+	maxLookInterval   = 30 * time.Second
+)
+
+// WatchTree looks at the process tree below this process, which includes daemons that its
+// descendants have started, until ctx ends. It calls report once with what a look says, if it said
+// something at the look before, too.
+func WatchTree(ctx context.Context, report func(words string), looks ...Look) {
+	hadWords := make([]bool, len(looks))
+	for interval := firstLookInterval; len(looks) > 0 && ctxutil.SleepContext(ctx, interval); {
+		interval = min(2*interval, maxLookInterval)
+		// Do not wait for a look at the end of ctx: it blocks while the memory of a process is locked
+		// because a file system is unresponsive.
+		said, err := ctxutil.CallBounded(ctx, 0, func() ([]string, error) {
+			tree := ProcessTree(os.Getpid())
+			words := make([]string, len(looks))
+			for i, look := range looks {
+				words[i] = look(tree)
+			}
+			return words, nil
+		})
+		if err != nil {
+			return
+		}
+		for i := len(looks) - 1; i >= 0; i-- {
+			isRepeated := hadWords[i] && said[i] != ""
+			hadWords[i] = said[i] != ""
+			if isRepeated {
+				report(said[i])
+				looks, hadWords = slices.Delete(looks, i, i+1), slices.Delete(hadWords, i, i+1)
+			}
+		}
+	}
 }
 
 // Ancestors returns an iterator over a process and its ancestors, nearest first. It yields the PID

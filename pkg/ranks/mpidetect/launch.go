@@ -1,14 +1,12 @@
 package mpidetect
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 var launchers = []string{"mpirun", "mpiexec", "orterun", "prterun"}
@@ -40,39 +38,22 @@ func CheckRankCommand(argv []string, ranks int) error {
 	return nil
 }
 
-// The interval of checks begins with firstCheckInterval and doubles up to maxCheckInterval. Checks
-// continue, because the driver may load an MPI an hour later. They are rare, because a check takes
-// some milliseconds.
-const (
-	firstCheckInterval = time.Second
-	maxCheckInterval   = 30 * time.Second
-)
-
-// WatchDriver reports once if a driver on several nodes has loaded an MPI for some seconds without a
-// launcher, until ctx ends. Such a process knows no nodes, so it has no place for spawned processes.
-// find examines the driver with [DetectLoaded].
-func WatchDriver(ctx context.Context, find func() *LoadedMPI, nodes int, report func(words string)) {
-	isSeen := false
-	for interval := firstCheckInterval; ctxutil.SleepContext(ctx, interval); {
-		interval = min(2*interval, maxCheckInterval)
-		// Do not wait for the check at the end of ctx: it blocks while the memory of a process is locked
-		// because a file system is unresponsive.
-		loaded, err := ctxutil.CallBounded(ctx, 0, func() (*LoadedMPI, error) { return find(), nil })
-		if err != nil {
-			return
-		}
-		wasSeen := isSeen
-		if isSeen = loaded != nil && !loaded.IsLaunched(); !isSeen || !wasSeen {
-			continue
+// LookForLone returns a function that finds a driver on several nodes that has loaded an MPI without
+// a launcher. Such a process knows no nodes, so it has no place for spawned processes. find examines
+// the driver with [DetectLoaded].
+func LookForLone(find func() *LoadedMPI, nodes int) process.Look {
+	return func([]process.TreeProcess) string {
+		loaded := find()
+		if loaded == nil || loaded.IsLaunched() {
+			return ""
 		}
 		library, err := loaded.IdentifyLibrary()
 		if err != nil {
 			library.Kind = "an MPI"
 		}
-		report(fmt.Sprintf("the driver (process %d) has loaded %s, but no MPI launcher started it: it is a "+
+		return fmt.Sprintf("the driver (process %d) has loaded %s, but no MPI launcher started it: it is a "+
 			"world of 1 rank, "+
 			"and MPI_Comm_spawn or MPIPoolExecutor may hang; with --ranks=1 it can spawn ranks on all %d nodes",
-			loaded.PID, library, nodes))
-		return
+			loaded.PID, library, nodes)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 func TestRanked(t *testing.T) {
@@ -38,9 +40,9 @@ func TestRanked(t *testing.T) {
 	}
 }
 
-// TestDriver verifies that a driver with an MPI that was started without a launcher is reported once,
+// TestLookForLone verifies that a driver with an MPI that was started without a launcher is reported once,
 // after two checks, with the advice to use --ranks=1, and that a rank of its mpirun is not.
-func TestDriver(t *testing.T) {
+func TestLookForLone(t *testing.T) {
 	alone := &LoadedMPI{PID: 7, MPIs: []string{"/nowhere/libmpi.so.40"}, Environ: []string{"SLURM_PROCID=0"}}
 	rank := func(variable string) func(time.Duration) *LoadedMPI {
 		return func(time.Duration) *LoadedMPI {
@@ -71,13 +73,14 @@ func TestDriver(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 				defer cancel()
 				began, at := time.Now(), time.Duration(0)
-				WatchDriver(ctx, func() *LoadedMPI { return tc.loaded(time.Since(began)) }, 3, func(words string) {
+				look := LookForLone(func() *LoadedMPI { return tc.loaded(time.Since(began)) }, 3)
+				process.WatchTree(ctx, func(words string) {
 					at = time.Since(began)
 					if !strings.Contains(words, "(process 7) has loaded an MPI") ||
 						!strings.Contains(words, "--ranks=1") {
 						t.Error(words)
 					}
-				})
+				}, look)
 				if (at > 0) != (tc.want > 0) || at > tc.want {
 					t.Errorf("it is reported after %s", at)
 				}
