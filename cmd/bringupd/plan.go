@@ -25,6 +25,9 @@ func (inv *invocation) printConfig(all config.List, cfg deps.Config, role roles.
 		fmt.Fprintf(&b, "\n# node %d of %d on %s, launched by %s, is %s\n", id.NodeIndex, id.Size,
 			config.EscapeLineEnds(id.Host), id.Launcher, role)
 	}
+	for _, sentence := range cfg.LaunchWarnings() {
+		fmt.Fprintf(&b, "# warning: %s\n", config.EscapeLineEnds(sentence))
+	}
 	if _, err := inv.streams.Out.Write(b.Bytes()); err != nil {
 		return err
 	}

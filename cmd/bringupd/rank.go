@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -58,10 +59,10 @@ func (b *rankCmd) becomeRank([]string) error {
 	if err != nil {
 		return err
 	}
-	if rank.RankCount > 1 {
-		if err := ranks.CheckCommand(b.driver, rank.NodeCount, true); err != nil {
-			return usageErrorf("%v", err)
-		}
+	by := ranks.Runners{MinNodes: max(1, rank.NodeCount), MaxNodes: max(1, rank.NodeCount), IsRanked: true,
+		MinRanks: rank.RankCount, MaxRanks: rank.RankCount}
+	if f := ranks.JudgeCommand(b.driver, slices.Concat(environ, b.variables), by); f != nil && f.IsCertain {
+		return usageErrorf("%v", f)
 	}
 	if err := b.checkNetwork(environ, rank); err != nil || b.exitCode != 0 {
 		return err

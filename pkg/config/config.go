@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -137,25 +138,39 @@ func (c *Config) Validate() error {
 	if err := c.World.validateRanks(c.Driver); err != nil {
 		return err
 	}
-	if err := c.validateLauncher(); err != nil {
-		return err
+	if f := c.judgeDriver(); f != nil && f.IsCertain {
+		return f
 	}
 	return c.Times.validateRanges()
 }
 
-// validateLauncher returns an error if the driver is torchrun or a similar launcher that would
-// start several worlds or leave nodes without work.
-func (c *Config) validateLauncher() error {
-	nodes, w := c.Team.ForSize(c.Identity.Size).Max, c.World
-	err := ranks.CheckCommand(c.Driver, nodes, w.IsRequested())
-	one := w.Total == 1 || w.PerNode == "1" || !w.IsRequested()
-	if err == nil || nodes == 1 && one {
+// judgeDriver returns why the driver's launcher, such as torchrun, does not fit the nodes of the job;
+// nil if it may, or if the driver is not the only program there.
+func (c *Config) judgeDriver() *ranks.Finding {
+	if c.NodesHaveServices() && !c.World.IsRequested() {
 		return nil
 	}
-	if !w.IsRequested() && (c.Framework.HasServices() || c.Sandbox.IsRequested()) {
-		return nil // the other nodes have work
+	team := c.Team.ForSize(c.Identity.Size)
+	return ranks.JudgeCommand(c.Driver, slices.Concat(c.Environ, c.World.Env), c.World.RunnersOn(team.Min, team.Max))
+}
+
+// NodesHaveServices reports whether nodes run other programs of the job than its driver or ranks.
+func (c *Config) NodesHaveServices() bool {
+	return c.Framework.HasServices() || c.Sandbox.IsRequested()
+}
+
+// LaunchWarnings returns sentences about launchers of the driver, ranks or roles that may not fit the
+// nodes of the job.
+func (c *Config) LaunchWarnings() (sentences []string) {
+	if f := c.judgeDriver(); f != nil {
+		sentences = append(sentences, f.Warning())
 	}
-	return err
+	for _, d := range c.Roles.Definitions {
+		if f := c.judgeRole(d); f != nil {
+			sentences = append(sentences, "role "+d.Name+": "+f.Warning())
+		}
+	}
+	return sentences
 }
 
 // ToleratesShareOutage reports whether an unresponsive shared file system is tolerated longer than

@@ -48,8 +48,18 @@ func TestValidate(t *testing.T) {
 				framework.None{WorkerCommand: "x"}
 		}, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
-		{"torchrun that knows the other nodes",
-			func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
+		{"torchrun as the driver, which waits for the other nodes",
+			func(c *Config) { c.Driver = []string{"torchrun", "--nnodes=4", "train.py"} }, "--nnodes=4"},
+		{"torchrun on each node, by a variable", func(c *Config) {
+			c.Driver, c.World.PerNode, c.World.Env = torchrun, "1", []string{"PET_NNODES=4"}
+		}, ""},
+		{"torchrun on each node, for fewer nodes", func(c *Config) {
+			c.Driver, c.World.PerNode, c.Environ = torchrun, "1", []string{"PET_NNODES=2"}
+		}, "PET_NNODES=2 means that 2 of it form one world, and 4 ranks run it"},
+		{"a launcher whose own file may name the other nodes",
+			func(c *Config) { c.Driver = []string{"deepspeed", "train.py"} }, ""},
+		{"mpirun in each rank", func(c *Config) { c.Driver, c.World.PerNode = []string{"mpirun", "x"}, "1" },
+			"in each rank"},
 		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "in each rank"},
 		{"torchrun in each rank of a node", func(c *Config) {
 			c.Driver, c.World.PerNode,
@@ -66,6 +76,33 @@ func TestValidate(t *testing.T) {
 		{"torchrun in the ranks of a role", role("torchrun train.py", 2),
 			"run role train (line 3): torchrun in each rank"},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
+		{"torchrun in the ranks of a role, one for each node", role("torchrun --nnodes=2 train.py", 2), ""},
+		{"torchrun in the ranks of a role, for more nodes", role("torchrun --nnodes=4 train.py", 2),
+			"run role train (line 3): torchrun in each rank: --nnodes=4"},
+		{"torchrun in the ranks of a role, by its variable", func(c *Config) {
+			role("torchrun train.py", 2)(c)
+			c.Roles.Definitions[0].Program.Env = map[string]string{"PET_NNODES": "2"}
+		}, ""},
+		{"torchrun in the processes of an instance without ranks", func(c *Config) {
+			role("torchrun train.py", 2)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, "in each process"},
+		{"torchrun in instances of one node", func(c *Config) {
+			role("torchrun --nnodes=2 train.py", 1)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, ""},
+		{"torchrun in ranks on all nodes", func(c *Config) {
+			role("torchrun --nnodes=2 train.py", roles.NodesAll)(c)
+			c.Roles.Definitions[0].Placement.Nodes = roles.NodesAll
+		}, "4 ranks run it"},
+		{"torchrun in ranks on the nodes that are left", func(c *Config) {
+			role("torchrun --nnodes=2 train.py", roles.NodesAll)(c)
+			c.Roles.Definitions[0].Placement.Nodes = roles.NodesRest
+		}, ""},
+		{"torchrun as the only role, on the head's node", func(c *Config) {
+			role("torchrun train.py", 1)(c)
+			c.Roles.Definitions[0].Placement = roles.Placement{Nodes: roles.NodesHead, NodesPerInstance: 1, RanksPerNode: 1}
+		}, "as the driver of 4 nodes"},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
 		{"spares of roles", func(c *Config) {
 			c.Roles, c.Team = someRoles(1),
@@ -162,6 +199,22 @@ func TestReservedNames(t *testing.T) {
 	for _, name := range []string{signal.LatestLink, signal.BadNodesDir} {
 		if launcher.CheckRunName(name) == nil {
 			t.Errorf("a run may have the name %s, which is the log directory's own", name)
+		}
+	}
+}
+
+// TestLaunchWarnings checks that the sentences are those of launchers that may fit.
+func TestLaunchWarnings(t *testing.T) {
+	for _, tc := range []struct {
+		driver string
+		want   int
+	}{{"deepspeed train.py", 1}, {"deepspeed --hostfile=hosts train.py", 0}, {"python train.py", 0}} {
+		cfg := Config{Identity: testIdentity(0, 4), Framework: framework.None{}}
+		cfg.Driver = strings.Fields(tc.driver)
+		cfg.Roles.Definitions = []roles.Definition{{Name: "train", Program: roles.Program{Command: "torchrun t.py"},
+			Placement: roles.Placement{Nodes: roles.NodesRest, HasRanks: true, NodesPerInstance: roles.NodesAll}}}
+		if got := cfg.LaunchWarnings(); len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train: ") {
+			t.Errorf("%s: got %q", tc.driver, got)
 		}
 	}
 }

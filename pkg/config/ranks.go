@@ -65,5 +65,5 @@ func (w RankOptions) validateRanks(driver []string) error {
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
-	return mpidetect.CheckRankCommand(driver, w.Total)
+	return mpidetect.CheckPool(driver, w.Total)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
@@ -157,10 +156,10 @@ func (c *Config) validateRoles() error {
 		return err
 	}
 	for _, d := range c.Roles.Definitions {
-		if err := c.validateRankProgram(d); err != nil {
+		if f := c.judgeRole(d); f != nil && f.IsCertain {
 			return fmt.Errorf(
 				"cannot run role %s (line %d): %s",
-				d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))
+				d.Name, d.Line, strings.TrimPrefix(f.Error(), "cannot run "))
 		}
 	}
 	return nil
@@ -192,19 +191,39 @@ func (s RoleSet) validateSupport() error {
 	return nil
 }
 
-// validateRankProgram returns an error if the command of a role with ranks would start worlds of its
-// own in each rank.
-func (c *Config) validateRankProgram(d roles.Definition) error {
-	words := d.Program.SimpleCommand()
-	if !d.Placement.HasRanks || words == nil {
+// judgeRole returns why the launcher that a role runs does not fit the nodes of an instance; nil if it
+// may. Other instances, and other roles, may run the same launcher on other nodes.
+func (c *Config) judgeRole(d roles.Definition) *ranks.Finding {
+	p, size := d.Placement, c.Identity.Size
+	environ := slices.Clone(c.Environ)
+	for name, value := range d.Program.Env {
+		environ = append(environ, name+"="+value)
+	}
+	if p.Nodes == roles.NodesHead && len(c.Roles.Definitions) == 1 && !p.HasRanks {
+		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, ranks.Runners{MinNodes: size, MaxNodes: size})
+	}
+	if d.Program.FollowerCommand != "" {
 		return nil
 	}
-	if err := mpidetect.CheckRankCommand(words, 0); err != nil {
-		return err
+	by := ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreProcesses: !p.HasRanks}
+	switch nodes := p.NodesPerInstance; {
+	case nodes > 0:
+		by.MinNodes, by.MaxNodes = nodes, nodes
+	case p.Nodes > 0:
+		by.MinNodes, by.MaxNodes = p.Nodes, p.Nodes
+	case p.Nodes == roles.NodesAll:
+		by.MinNodes = size
+	case p.Nodes == roles.NodesOthers:
+		by.MinNodes, by.MaxNodes = size-1, size-1
+	case p.Nodes == roles.NodesHead:
+		by.MaxNodes = 1
 	}
-	isSingle := d.Placement.RanksPerNode == 1 && d.Placement.NodesPerInstance == 1
-	if isSingle {
-		return nil
+	by.MinRanks = by.MinNodes
+	switch {
+	case p.Ranks > 0:
+		by.MinRanks, by.MaxRanks = p.Ranks, p.Ranks
+	case p.RanksPerNode > 0:
+		by.MinRanks, by.MaxRanks = p.RanksPerNode*by.MinNodes, p.RanksPerNode*by.MaxNodes
 	}
-	return ranks.CheckCommand(words, 0, true)
+	return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, by)
 }

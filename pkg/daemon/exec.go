@@ -149,7 +149,7 @@ func (h *head) addRemoteEnv(env []string) []string {
 	quiet := err != nil || h.node.cfg.Framework.Name() != framework.None{}.Name()
 	return envlist.With(env, h.node.commands.PrepareDriver(exec.DriverInfo{
 		Program: program, Hosts: h.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
-		Argv: h.node.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.node.cfg.Driver),
+		Argv: h.node.cfg.Driver, IsMPIRun: ranks.IsMPILauncher(h.node.cfg.Driver),
 	}, env))
 }
 
@@ -166,7 +166,11 @@ func (h *head) DriverStarted(ctx context.Context, pid int) {
 	if !h.node.cfg.Framework.HasServices() {
 		looks = append(looks, framework.LookForOwnCluster(h.node.cfg.Roles.Frameworks, nodes))
 	}
-	h.node.Background(func(context.Context) { process.WatchTree(ctx, func(words string) { h.node.Log.Warn(words) }, looks...) })
+	if !h.node.cfg.NodesHaveServices() {
+		looks = append(looks, ranks.LookBelow("the driver", func() int { return pid },
+			ranks.Runners{MinNodes: nodes, MaxNodes: nodes}))
+	}
+	h.node.Background(func(context.Context) { process.WatchTree(ctx, h.node.nodeEvents.Warn, looks...) })
 }
 
 // slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the

@@ -32,6 +32,7 @@ const (
 	GPUEventReceived EventType = "gpu-received" // the head has received a GPU event of a node
 	// a process has printed an error and nothing since, or has gone on
 	ChildSilent EventType = "silent"
+	Warned      EventType = "warned"    // a warning for status and the result, here or on another node
 	LinkChanged EventType = "peer-link" // the peer link is up or down
 	// the shared file system is unresponsive and tolerated, or responsive again
 	ShareChanged    EventType = "share"

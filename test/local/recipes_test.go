@@ -12,8 +12,8 @@ import (
 )
 
 // TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and BRINGUPD_TEST_DASK
-// name a Python that has them, BRINGUPD_TEST_LLAMA one that has llama.cpp, BRINGUPD_TEST_LIGHTNING and
-// BRINGUPD_TEST_OPENAI directories of additional packages for torch's Python, BRINGUPD_TEST_RAPIDSMPF
+// name a Python that has them, BRINGUPD_TEST_LLAMA one that has llama.cpp, BRINGUPD_TEST_LIGHTNING,
+// BRINGUPD_TEST_ACCELERATE and BRINGUPD_TEST_OPENAI directories of additional packages for torch's Python, BRINGUPD_TEST_RAPIDSMPF
 // a program, and BRINGUPD_TEST_ROUTERS a directory with nginx and HAProxy. make test-all installs them
 // all.
 func TestRecipes(t *testing.T) {
@@ -29,7 +29,7 @@ func TestRecipes(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", dirs[0])
 			env.Setenv("TESTDATA", dirs[1])
-			for _, name := range []string{"TORCH", "DASK", "LIGHTNING", "RAPIDSMPF", "LLAMA", "OPENAI", "ROUTERS"} {
+			for _, name := range []string{"TORCH", "DASK", "LIGHTNING", "ACCELERATE", "RAPIDSMPF", "LLAMA", "OPENAI", "ROUTERS"} {
 				has := os.Getenv("BRINGUPD_TEST_" + name)
 				if has == "" {
 					return fmt.Errorf("cannot run without %s: BRINGUPD_TEST_%s must name what has it", name, name)

@@ -51,6 +51,13 @@ func nodeEventLimit(size int) int {
 	return max(minNodeEvents, min(maxNodeEvents, maxJobEvents/size))
 }
 
+// Warn logs a warning and reports it as an event, which status and the result show.
+func (n *NodeEvents) Warn(words string) {
+	n.Log.Warn(words)
+	n.Events.WriteEvent(eventlog.Warned, eventlog.Fields{FailureFields: eventlog.FailureFields{What: words}})
+	n.Report(record.Event{Header: n.Header(), Message: words})
+}
+
 // Report reports an event.
 func (n *NodeEvents) Report(rec record.Event) { n.report(rec, false) }
 
@@ -209,9 +216,12 @@ func (c *NodeEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 				c.Log.Warn("cannot read a node's events", zap.Int("of", node), zap.Error(err))
 				continue
 			}
-			received := eventlog.GPUEventReceived
-			if rec.Silence != nil {
+			received := eventlog.Warned
+			switch {
+			case rec.Silence != nil:
 				received = eventlog.ChildSilent
+			case rec.Detail != nil:
+				received = eventlog.GPUEventReceived
 			}
 			c.EventLog.WriteEvent(received,
 				eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &node, What: rec.Message}})

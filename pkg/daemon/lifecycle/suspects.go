@@ -48,8 +48,7 @@ func (s Suspects) Watch(ctx context.Context) {
 	told := make(outlivingRanks)
 	for ctxutil.SleepContext(ctx, outliveInterval) && s.Events.RunCtx.Err() == nil {
 		for _, last := range told.due(s.LastRanks(), time.Now()) {
-			s.Events.Log.Warn(last.String())
-			s.Events.Report(record.Event{Header: s.Events.Header(), Message: last.String()})
+			s.Events.Warn(last.String())
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -37,6 +38,7 @@ type NodeConfig struct {
 	Background func(task func(ctx context.Context))
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger
+	Warn       func(words string) // logs a warning, and reports it as an event
 	// SocketDir returns a directory for sockets and files on this node that only this user can access.
 	SocketDir func() (string, error)
 	RendezvousLink
@@ -172,7 +174,29 @@ func (n *Node) StartServers(ctx context.Context) error {
 	}
 	n.startRrun()
 	n.cfg.Background(n.singletons.watchRanks)
+	n.watchLaunches()
 	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Placement, n.cfg.JobName))
+}
+
+// watchLaunches warns if the program of rank 0, which runs here, starts something like torchrun that
+// does not fit the ranks of the world, until ctx ends. The other ranks run the same program.
+func (n *Node) watchLaunches() {
+	nodes, count := n.plan.NodeCount(), n.plan.RankCount()
+	own := n.plan.RanksOn(n.cfg.NodeIndex)
+	if count < 2 || len(own) == 0 || own[0].Rank != 0 {
+		return
+	}
+	pid := func() int {
+		for _, rank := range n.RunningRanks() {
+			if rank.Rank == 0 {
+				return rank.PID
+			}
+		}
+		return 0
+	}
+	look := ranks.LookBelow(n.rankName(0), pid, ranks.Runners{MinNodes: nodes, MaxNodes: nodes, IsRanked: true,
+		MinRanks: count, MaxRanks: count})
+	n.cfg.Background(func(ctx context.Context) { process.WatchTree(ctx, n.cfg.Warn, look) })
 }
 
 // RunningRanks returns the ranks that are running on this node.

@@ -1,0 +1,464 @@
+package ranks
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/envlist"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Runners are the processes that run a command: the driver of some nodes, or the ranks of a world.
+type Runners struct {
+	MinNodes, MaxNodes int
+	IsRanked           bool
+	// MinRanks and MaxRanks are the numbers of ranks; a MaxRanks of 0 is any.
+	MinRanks, MaxRanks int
+	AreProcesses       bool // these are no ranks, but processes of one instance of a role
+}
+
+func (r Runners) each() string {
+	if r.AreProcesses {
+		return "process"
+	}
+	return "rank"
+}
+
+// RunnersOn returns which processes run the command of a job on so many nodes.
+func (w LayoutRequest) RunnersOn(minNodes, maxNodes int) Runners {
+	r := Runners{MinNodes: minNodes, MaxNodes: maxNodes, IsRanked: w.IsRequested(), MinRanks: minNodes}
+	if perNode, fixed := w.FixedPerNode(); fixed {
+		r.MinRanks, r.MaxRanks = minNodes*perNode, maxNodes*perNode
+	}
+	if w.Total > 0 {
+		r.MinRanks, r.MaxRanks = w.Total, w.Total
+	}
+	return r
+}
+
+// Finding is why a launcher cannot form one world on all nodes of its job.
+type Finding struct {
+	// IsCertain is false if it may be right: its own files, or a number that is not known yet, decide.
+	IsCertain bool
+	name      string // of the launcher, such as torchrun
+	runners   string // "as the driver of 2 nodes"
+	problem   string
+	advice    string
+}
+
+// Error returns the finding as the reason not to start.
+func (f *Finding) Error() string {
+	return fmt.Sprintf("cannot run %s %s: %s; %s", f.name, f.runners, f.problem, f.advice)
+}
+
+// Warning returns the finding about a command that is to run.
+func (f *Finding) Warning() string {
+	return fmt.Sprintf("%s %s may be wrong: %s; %s", f.name, f.runners, f.problem, f.advice)
+}
+
+// JudgeCommand returns why a command cannot form one world on the nodes of its runners: it is a
+// launcher, and what it says of its nodes does not fit who runs it. It returns nil if it may be
+// right, or starts other programs by a shell or a script. environ are its variables, NAME=VALUE.
+func JudgeCommand(argv, environ []string, by Runners) *Finding {
+	l, is := parseLaunch(argv, environ)
+	if !is {
+		return nil
+	}
+	return l.judge(by)
+}
+
+// IsMPILauncher reports whether a command is an MPI's launcher.
+func IsMPILauncher(argv []string) bool {
+	l, is := parseLaunch(argv, nil)
+	return is && l.findsNodes
+}
+
+// LauncherAdvice returns what to do instead of running a launcher, or an empty string if the command
+// is not one.
+func LauncherAdvice(argv []string) string {
+	l, is := parseLaunch(argv, nil)
+	if !is {
+		return ""
+	}
+	return l.advice()
+}
+
+// LookBelow returns a function that finds a launcher in the process tree below a process, whose PID
+// is that of pid, or 0 if there is none. by are those that run the same as this process, and runner
+// is its name, such as "the driver".
+func LookBelow(runner string, pid func() int, by Runners) process.Look {
+	return func(tree []process.TreeProcess) (found string) {
+		top := pid()
+		if top == 0 {
+			return ""
+		}
+		below := map[int]bool{top: true}
+		for _, p := range tree {
+			if !below[p.PID] && !below[p.Parent] {
+				continue
+			}
+			below[p.PID] = true
+			argv := process.CommandLine(p.PID)
+			if slices.ContainsFunc(remoteStarters, commandWords(argv).beginWith) {
+				return ""
+			}
+			l, is := parseLaunch(argv, nil)
+			if !is {
+				continue
+			}
+			l, _ = parseLaunch(argv, process.Environ(p.PID))
+			switch f := l.judge(by); {
+			case f == nil && l.reach == reachesAll:
+				return "" // it starts the others below it on all nodes
+			case f != nil && found == "":
+				found = fmt.Sprintf("%s runs %s (process %d): %s; %s", runner, f.name, p.PID, f.problem, f.advice)
+			}
+		}
+		return found
+	}
+}
+
+// reach is whether one process of a launcher starts processes on all nodes of its world.
+type reach int
+
+const (
+	reachesNone reach = iota
+	mayReach
+	reachesAll
+)
+
+// launch is what the command line of a launcher says.
+type launch struct {
+	knownLauncher
+	name     string // as the user knows it, such as "python -m torch.distributed.run"
+	min, max int    // number of nodes that its world spans; 0: unknown
+	said     string // what says so, such as --nnodes=2; empty: nothing
+	reach    reach
+	isVague  bool   // a default file of it may say something else
+	slots    string // number of processes of a node, as for --ranks-per-node
+	program  string // command that its processes run, of which ranks can do the same; empty if unknown
+	isAlone  bool   // as a rank, it runs the program itself
+}
+
+// parseLaunch parses a command, and reports whether it is a launcher.
+func parseLaunch(argv, environ []string) (launch, bool) {
+	argv, assigned := stripWrapper(argv)
+	words := commandWords(argv)
+	for _, known := range knownLaunchers {
+		at := slices.IndexFunc(known.commands, words.beginWith)
+		if at < 0 {
+			continue
+		}
+		l := launch{knownLauncher: known, name: known.commands[at], min: 1, max: 1}
+		switch {
+		case strings.HasPrefix(l.name, "-m "):
+			l.name = filepath.Base(argv[0]) + " " + l.name
+		case known.findsNodes:
+			l.name = words[0]
+		}
+		own := known.parseArguments(words[len(strings.Fields(known.commands[at])):])
+		own.environ = slices.Concat(environ, assigned)
+		if own.isSet(known.alone) || known.needsScript && !own.hasScript() {
+			return launch{}, false
+		}
+		l.apply(own)
+		return l, true
+	}
+	return launch{}, false
+}
+
+// apply takes what the arguments say.
+func (l *launch) apply(own arguments) {
+	l.isAlone = len(l.unless) > 0 && !own.isSet(l.unless)
+	switch {
+	case own.isSet(l.local):
+	case l.reaches:
+		l.reach = reachesAll
+	case own.isSet(l.files) || own.isSet(l.remote):
+		l.reach = mayReach
+	}
+	nodes, said := own.value(l.nodes)
+	perNode, _ := own.value(l.perNode)
+	total, saidTotal := own.value(l.total)
+	hosts, saidHosts := own.value(l.hosts)
+	switch all, each := number(total), number(perNode); {
+	case said != "":
+		l.said = said
+		l.min, l.max = nodeRange(nodes)
+	case own.isSet(l.files) || l.findsNodes:
+		l.min, l.max = 0, 0
+	case saidHosts != "":
+		l.said = saidHosts
+		l.min = countHosts(hosts, l.separator)
+		l.max = l.min
+	case len(l.perNode) > 0 && all > 0 && len(l.hosts) == 0:
+		l.said = saidTotal
+		if l.min, l.max = 0, 0; each > 0 {
+			l.min, l.max = all/each, all/each
+		}
+	default:
+		l.isVague = l.hasDefault
+	}
+	if all := number(total); perNode == "" && all > 0 && l.max > 0 {
+		perNode = strconv.Itoa(max(1, all/l.max))
+	}
+	l.slots = cmp.Or(map[string]string{"cpu": PerCore, "gpu": PerGPU}[perNode], textOf(number(perNode)), PerGPU)
+	if l.program = strings.ReplaceAll(l.rank, "%s", own.program); strings.Contains(l.rank, "%s") && own.program == "" {
+		l.program = ""
+	}
+	if strings.HasPrefix(l.program, "python ") && own.isSet([]string{"no-python", "c", "command-mode"}) {
+		l.program = own.program
+	}
+}
+
+// judge compares what a launcher says with who runs it.
+func (l launch) judge(by Runners) *Finding {
+	f := &Finding{IsCertain: !l.isVague, name: l.name, advice: l.advice()}
+	count := by.MinRanks
+	isOne := !by.IsRanked || by.MaxRanks == 1 && !l.findsNodes
+	switch {
+	case isOne && (by.MaxNodes < 2 || l.reach != reachesNone && l.max != 1), l.isAlone && by.IsRanked:
+		return nil
+	case isOne:
+		f.runners = fmt.Sprintf("as the driver of %d nodes", by.MaxNodes)
+		if by.IsRanked {
+			f.runners = fmt.Sprintf("as the only rank of %d nodes", by.MaxNodes)
+		}
+		f.problem = "it starts processes only on the head's node, which leaves the others idle"
+		if l.min > 1 {
+			f.problem = fmt.Sprintf("it starts processes only on the head's node, and with %s it waits for others, "+
+				"which nothing starts", l.said)
+		}
+		if l.isVague {
+			f.problem = "unless a default file of it names others, " + f.problem
+		}
+		f.IsCertain = f.IsCertain && by.MinNodes > 1
+		return f
+	}
+	f.runners = "in each " + by.each()
+	switch isWithin := by.MaxRanks > 0 && by.MaxRanks <= l.max && count >= l.min; {
+	case l.reach == reachesAll:
+		f.problem, f.IsCertain = "each starts a separate world", count > 1 || l.findsNodes
+		if l.max != 1 {
+			f.advice += ", or leave out --ranks and --ranks-per-node to run it once, as the driver"
+		}
+	case l.max == 0 || isWithin:
+		return nil
+	case l.max == 1:
+		f.problem = fmt.Sprintf(
+			"it starts processes only on its own node, so each %s is a separate world", by.each())
+		f.IsCertain = f.IsCertain && count > 1
+	default:
+		world, running := strconv.Itoa(l.max), strconv.Itoa(count)
+		if l.min != l.max {
+			world = fmt.Sprintf("%d to %d", l.min, l.max)
+		}
+		if by.MaxRanks != count {
+			running = "at least " + running
+		}
+		f.problem = fmt.Sprintf("%s means that %s of it form one world, and %s %s run it", l.said, world,
+			running, textutil.PluralForm(max(count, 2), by.each()))
+		f.IsCertain = f.IsCertain && (count > l.max || by.MaxRanks > 0 && by.MaxRanks < l.min)
+	}
+	return f
+}
+
+// advice returns what to do instead of running the launcher.
+func (l launch) advice() string {
+	switch {
+	case l.findsNodes:
+		return "leave it out, because bringupd starts MPI ranks itself"
+	case l.rank == "":
+		return "start the processes that it starts as ranks: bringupd --ranks-per-node=gpu -- …"
+	}
+	advice := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
+		"--ranks-per-node=%s -- %s", l.slots, cmp.Or(l.program, "…"))
+	if strings.HasPrefix(l.program, l.name) {
+		advice = "let ranks run it, which " + strings.TrimPrefix(advice, "leave it out, because ranks ")
+	}
+	if l.node != "" {
+		advice += fmt.Sprintf("; or run it once per node with its multi-node flags: bringupd "+
+			"--ranks-per-node=1 -- sh -c 'exec %s %s …'", l.name, l.node)
+	}
+	return advice
+}
+
+// commandWords returns the words of a command that identify its program: the name without its
+// folder, and for a script or a module of Python that of it.
+func commandWords(argv []string) words {
+	if len(argv) == 0 {
+		return nil
+	}
+	name := filepath.Base(argv[0])
+	all := words(append([]string{name}, argv[1:]...))
+	if !strings.HasPrefix(name, "python") {
+		return all
+	}
+	switch at := pythonProgram(argv); {
+	case at == len(argv):
+		return all
+	case argv[at] == "-m":
+		return argv[at:]
+	default:
+		return append([]string{filepath.Base(argv[at])}, argv[at+1:]...)
+	}
+}
+
+type words []string
+
+// beginWith reports whether the first words are those of a command. Debian's mpirun.openmpi and
+// Intel's mpiexec.hydra are mpirun and mpiexec.
+func (w words) beginWith(command string) bool {
+	want := strings.Fields(command)
+	if len(w) < len(want) || !slices.Equal(w[1:len(want)], want[1:]) {
+		return false
+	}
+	name, variant, _ := strings.Cut(w[0], ".")
+	return w[0] == want[0] || name == want[0] && slices.Contains(mpiVariants, variant)
+}
+
+var mpiVariants = []string{"openmpi", "mpich", "hydra", "lam"}
+
+// stripWrapper returns a command without a preceding env or uv run, and the variables that env sets.
+func stripWrapper(argv []string) (command, assigned []string) {
+	switch {
+	case len(argv) > 0 && filepath.Base(argv[0]) == "env":
+		at := 1
+		for at < len(argv) && (strings.HasPrefix(argv[at], "-") || strings.Contains(argv[at], "=")) {
+			assigned = append(assigned, argv[at])
+			at++
+		}
+		return argv[at:], assigned
+	case len(argv) > 2 && filepath.Base(argv[0]) == "uv" && argv[1] == "run" && !strings.HasPrefix(argv[2], "-"):
+		return argv[2:], nil
+	}
+	return argv, nil
+}
+
+// pythonProgram returns the position of Python's script or of its flag -m, or the number of
+// arguments if it has neither.
+func pythonProgram(argv []string) int {
+	at := 1
+	for ; at < len(argv) && strings.HasPrefix(argv[at], "-") && argv[at] != "-m"; at++ {
+		if argv[at] == "-X" || argv[at] == "-W" {
+			at++
+		}
+	}
+	return min(at, len(argv))
+}
+
+// arguments are those of a launcher.
+type arguments struct {
+	flags   []string // names, each with =VALUE if it has one
+	environ []string
+	program string // command that it runs, without an interpreter; empty if there is none
+}
+
+// parseArguments splits the arguments of a launcher into its own flags and its program, which begins
+// at the first argument that is neither a flag nor the value of one.
+func (l knownLauncher) parseArguments(args []string) (own arguments) {
+	for at := 0; at < len(args); at++ {
+		name, value, isJoined := strings.Cut(strings.TrimLeft(args[at], "-"), "=")
+		if !strings.HasPrefix(args[at], "-") || name == "" {
+			if l.noProgram {
+				continue
+			}
+			own.program = strings.Join(args[at:], " ")
+			break
+		}
+		name = strings.ReplaceAll(name, "_", "-")
+		hasValue := !slices.Contains(l.switches, name) && at+1 < len(args) && !strings.HasPrefix(args[at+1], "-")
+		if !isJoined && hasValue {
+			at++
+			value = args[at]
+		}
+		own.flags = append(own.flags, name+"="+value)
+	}
+	if own.isSet([]string{"m", "module", "module-mode"}) && own.program != "" {
+		own.program = "-m " + own.program
+	}
+	return own
+}
+
+// hasScript reports whether the program is a script or a module of Python, or any command.
+func (a arguments) hasScript() bool {
+	name, _, _ := strings.Cut(a.program, " ")
+	return strings.HasSuffix(name, ".py") || name == "-m" || a.isSet([]string{"c", "command-mode"})
+}
+
+func (a arguments) isSet(names []string) bool {
+	_, said := a.value(names)
+	return said != ""
+}
+
+// value returns the value of the first of the names that is set, and how it is set. An abbreviated
+// flag is the one that it abbreviates, as for Python's argparse.
+func (a arguments) value(names []string) (value, said string) {
+	for _, name := range names {
+		name, want, _ := strings.Cut(name, "=")
+		if len(name) > 1 && strings.ToUpper(name) == name {
+			if value, isSet := envlist.Lookup(a.environ, name); isSet && value != "" {
+				return value, name + "=" + value
+			}
+			continue
+		}
+		for _, flag := range a.flags {
+			given, value, _ := strings.Cut(flag, "=")
+			isAbbreviated := len(given) >= minAbbreviation && strings.HasPrefix(name, given)
+			if (given == name || isAbbreviated) && (want == "" || value == want) {
+				said = "--" + name
+				if value != "" {
+					said += "=" + value
+				}
+				return value, said
+			}
+		}
+	}
+	return "", ""
+}
+
+// minAbbreviation is the minimum length of an abbreviated flag: a shorter one is ambiguous.
+const minAbbreviation = 3
+
+// nodeRange parses N or MIN:MAX. Both are 0 if it is neither, such as the name of a variable.
+func nodeRange(text string) (minimum, maximum int) {
+	low, high, _ := strings.Cut(text, ":")
+	if minimum, maximum = number(low), number(cmp.Or(high, low)); minimum == 0 || maximum == 0 {
+		return 0, 0
+	}
+	return minimum, maximum
+}
+
+// countHosts returns the number of different hosts of a list, each of which may be followed by a
+// colon and more.
+func countHosts(list, separator string) int {
+	var hosts []string
+	for _, host := range strings.Split(list, separator) {
+		name, _, _ := strings.Cut(host, ":")
+		hosts = append(hosts, name)
+	}
+	slices.Sort(hosts)
+	return len(slices.Compact(hosts))
+}
+
+// number parses a positive number; it returns 0 if text is none.
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
+// textOf returns a positive number as text, and otherwise nothing.
+func textOf(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}

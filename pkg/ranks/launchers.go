@@ -1,0 +1,129 @@
+package ranks
+
+import "slices"
+
+// knownLauncher is what is known of a program that starts the processes of a world itself. Names of flags
+// are without leading dashes, with - for _, and with =VALUE if only that counts; names in capitals
+// are those of variables.
+type knownLauncher struct {
+	// commands are the first words of its command lines. Those of a Python module begin with -m.
+	commands []string
+	// nodes have the number of nodes that a world of it spans, N or MIN:MAX; otherwise it is 1. total
+	// have the number of all processes, perNode that of a node.
+	nodes, total, perNode []string
+	// A process of it starts processes on its own node only, so that each node must run one, unless it
+	// reaches: then it also starts those on the other nodes. One that reaches does not with one of
+	// local. With one of remote, another may.
+	reaches       bool
+	local, remote []string
+	hosts         []string // have the nodes on which it starts processes, between separators
+	separator     string
+	// files have a file that may tell the nodes. If hasDefault, there may be one without them.
+	files      []string
+	hasDefault bool
+	findsNodes bool     // bringupd tells it the nodes
+	switches   []string // flags without a value
+	noProgram  bool     // its arguments have no program, or it is the last of them
+	// It runs the program itself, as one process: with one of alone, or as a rank without any of unless.
+	alone, unless []string
+	needsScript   bool // other programs have this name, which run no Python script
+	// rank is the command by which ranks run the same, with %s for the program. node are the flags with
+	// which it runs once per node. Both are empty if there is none.
+	rank, node string
+}
+
+// knownLaunchers are all of them. If several match, the first one counts. Their parsers are
+// torch/distributed/run.py (with argparse_util.py), accelerate/commands/launch.py,
+// deepspeed/launcher/runner.py, composer/cli/launcher.py, colossalai/cli/launcher,
+// lightning_fabric/cli.py, torchtune/_cli/run.py, torchx/components/dist.py, axolotl/cli/main.py,
+// llamafactory/launcher.py and horovod/runner/launch.py.
+var knownLaunchers = []knownLauncher{
+	{
+		commands: []string{"torchrun", "-m torch.distributed.run", "-m torch.distributed.launch",
+			"ft_launcher", "-m nvidia_resiliency_ext.fault_tolerance.launcher"},
+		nodes: torchNodes, perNode: torchPerNode, switches: torchSwitches, rank: "python %s", node: torchNode,
+	},
+	{
+		commands: []string{"accelerate launch", "accelerate-launch", "-m accelerate.commands.launch"},
+		nodes:    []string{"num-machines"}, total: []string{"num-processes"},
+		remote: []string{"use-deepspeed"},
+		files:  []string{"config-file", "deepspeed-hostfile", "mpirun-hostfile"},
+		switches: []string{"q", "quiet", "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp",
+			"use-parallelism-config", "use-megatron-lm", "same-network", "m", "module", "no-python", "debug",
+			"enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic"},
+		rank: "python %s", node: "--num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
+			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT",
+	},
+	{
+		commands: []string{"deepspeed", "deepspeed.pt", "-m deepspeed.launcher.runner"},
+		nodes:    []string{"num-nodes"}, perNode: []string{"num-gpus", "num-accelerators"}, reaches: true,
+		hosts: []string{"include", "i"}, separator: "@", files: []string{"hostfile", "H"}, hasDefault: true,
+		local: []string{"no-ssh"},
+		switches: []string{"module", "no-python", "no-local-rank", "no-ssh", "no-ssh-check", "force-multi",
+			"save-pid", "bind-cores-to-rank", "q", "quiet"},
+		rank: "python %s",
+	},
+	{
+		commands: []string{"composer", "-m composer.cli.launcher"}, needsScript: true,
+		total: []string{"world-size"}, perNode: []string{"n", "nproc"},
+		switches: []string{"v", "verbose", "m", "module-mode", "c", "command-mode"},
+		rank:     "python %s",
+	},
+	{
+		commands: []string{"colossalai run"}, perNode: []string{"nproc-per-node"}, reaches: true,
+		hosts: []string{"H", "host"}, separator: ",", files: []string{"hostfile"}, switches: []string{"m"},
+		rank: "python %s",
+	},
+	{
+		commands: []string{"fabric run model", "fabric run", "lightning run model"},
+		nodes:    []string{"num-nodes"}, perNode: []string{"devices"}, rank: "python %s",
+		node: "--num-nodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --main-address=$MASTER_ADDR " +
+			"--main-port=$MASTER_PORT",
+	},
+	{
+		commands: []string{"tune run"}, nodes: torchNodes, perNode: torchPerNode, switches: torchSwitches,
+		unless: slices.Concat(torchNodes, torchPerNode, torchSwitches, []string{"rdzv-endpoint"}),
+		rank:   "tune run %s", node: torchNode,
+	},
+	{
+		commands: []string{"torchx run"}, noProgram: true, files: []string{"s", "scheduler", "cfg"},
+		hasDefault: true,
+	},
+	{
+		commands: []string{"axolotl train", "axolotl evaluate"}, noProgram: true,
+		nodes:   slices.Concat(torchNodes, []string{"num-machines"}),
+		perNode: torchPerNode, files: []string{"config-file", "cloud"},
+		alone: []string{"launcher=python"}, rank: "axolotl train --launcher=python …",
+	},
+	{
+		commands: []string{"llamafactory-cli train", "lmf train"}, nodes: []string{"NNODES"},
+		perNode: []string{"NPROC_PER_NODE"}, files: []string{"MAX_NNODES"}, unless: []string{"FORCE_TORCHRUN"},
+		rank: "llamafactory-cli train %s",
+	},
+	{
+		commands: []string{"horovodrun"}, reaches: true, total: []string{"np", "num-proc"},
+		hosts: []string{"H", "hosts"}, separator: ",", files: []string{"hostfile", "host-discovery-script"},
+		hasDefault: true, switches: []string{"verbose", "disable-cache", "gloo", "mpi", "jsrun", "tcp"},
+		rank: "%s",
+	},
+	{
+		commands: []string{"mpirun", "mpiexec", "orterun", "prterun"}, reaches: true, findsNodes: true,
+		noProgram: true,
+	},
+}
+
+// PyTorch's flags, and the variables that replace them.
+var (
+	torchNodes    = []string{"nnodes", "PET_NNODES"}
+	torchPerNode  = []string{"nproc-per-node", "PET_NPROC_PER_NODE"}
+	torchSwitches = []string{"standalone", "m", "module", "no-python", "run-path"}
+)
+
+// torchNode has _ in its flags, because PyTorch accepts - in these names since 2.0 only.
+const torchNode = "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR " +
+	"--master_port=$MASTER_PORT"
+
+// remoteStarters are the first words of commands that start processes on other nodes. Beside one,
+// nothing is known of a launcher, because those nodes may run it, too.
+var remoteStarters = []string{"ssh", "pdsh", "clush", "parallel-ssh", "srun", "blaunch", "pbsdsh",
+	"pbs_tmrsh", "flux run", "flux submit", "bringupd exec", "bringupd rsh", "kubectl exec"}
