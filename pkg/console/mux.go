@@ -46,7 +46,7 @@ type MuxConfig struct {
 }
 
 // Mux merges the output of the ranks of one node into the daemon's standard output and standard error.
-// It writes whole lines, and a slow reader does not block the ranks. It is safe for concurrent use.
+// It writes whole lines, except progress bars of rank 0, and a slow reader does not block the ranks. It is safe for concurrent use.
 type Mux struct {
 	cfg      MuxConfig
 	out, err *fileSink // the same sink if both are the same file
@@ -95,6 +95,7 @@ func (c *Mux) RankWriter(rank int, isErr bool) io.Writer {
 		v.tag = fmt.Sprintf("[%d %s] ", rank, c.cfg.Host)
 	}
 	v.raw = !c.cfg.TagLines && (c.cfg.Ranks == 1 || c.cfg.Mode == RankZero && !isErr)
+	v.showsProgress = !c.cfg.TagLines && rank == 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams[rank] = append(c.streams[rank], v)
@@ -139,10 +140,13 @@ type rankStream struct {
 	sink *fileSink
 	tag  string
 	raw  bool // pass data on unchanged, because no other stream is mixed with it
+	// showsProgress lets a line that overwrites itself, as progress bars do, be passed on as it comes.
+	showsProgress bool
 
 	mu     sync.Mutex
 	lines  process.LineSplitter // guarded by mu
 	buffer []byte               // buffer for a complete line, reused; guarded by mu
+	passed int                  // bytes of the incomplete line that were passed on; guarded by mu
 }
 
 // Write passes on the lines that are completed by data.
@@ -158,13 +162,18 @@ func (v *rankStream) Write(data []byte) (int, error) {
 			err = v.passLine(line, more)
 		}
 	})
+	if begun := v.lines.Partial(); err == nil && v.showsProgress && bytes.IndexByte(begun, '\r') >= 0 {
+		err = v.sink.addOutput(v.rank, begun[v.passed:])
+		v.passed = len(begun)
+	}
 	return len(data), err
 }
 
 // passLine formats one line, or a piece of a line if more is set, and passes it on. The caller
 // holds mu.
 func (v *rankStream) passLine(line []byte, more bool) error {
-	v.buffer = append(append(v.buffer[:0], v.tag...), line...)
+	v.buffer = append(append(v.buffer[:0], v.tag...), line[v.passed:]...)
+	v.passed = 0
 	if v.tag != "" && leavesColors(line) {
 		v.buffer = append(v.buffer, "\x1b[0m"...)
 	}

@@ -58,6 +58,47 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
+// TestProgressBar checks that a line of rank 0 that overwrites itself is passed on as it comes, that
+// the lines of others begin on lines of their own, and that nothing is passed on twice.
+func TestProgressBar(t *testing.T) {
+	type write struct {
+		rank int
+		text string
+	}
+	for name, test := range map[string]struct {
+		tag    bool
+		writes []write
+		begun  string // before the end
+		end    string // what follows
+	}{
+		"a bar":               {writes: []write{{0, "load\n\r 10%"}, {0, "\r 20%"}}, begun: "load\n\r 10%\r 20%", end: "\n"},
+		"in pieces":           {writes: []write{{0, "a"}, {0, "b\rc"}, {0, "d"}}, begun: "ab\rcd", end: "\n"},
+		"that ends":           {writes: []write{{0, "\r 10%"}, {0, "\r100%\ndone"}}, begun: "\r 10%\r100%\n", end: "done\n"},
+		"of DOS":              {writes: []write{{0, "a\r"}, {0, "\nb\r\n"}}, begun: "a\r\nb\r\n"},
+		"of another rank":     {writes: []write{{1, "\r 10%"}, {1, "\r 20%"}}, end: "\r 10%\r 20%\n"},
+		"between other lines": {writes: []write{{0, "\r 10%"}, {1, "note\n"}, {0, "\r 20%"}}, begun: "\r 10%\nnote\n\r 20%", end: "\n"},
+		"with tags":           {tag: true, writes: []write{{0, "\r 10%"}, {0, "\r 20%"}}, end: "[0 n3] \r 10%\r 20%\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out, errs bytes.Buffer
+				c := NewMux(MuxConfig{Out: &out, Err: &errs, Mode: AllRanks, TagLines: test.tag, Host: "n3", Ranks: 2})
+				streams := []io.Writer{c.RankWriter(0, true), c.RankWriter(1, true)}
+				for _, w := range test.writes {
+					fmt.Fprint(streams[w.rank], w.text)
+				}
+				synctest.Wait()
+				if errs.String() != test.begun {
+					t.Errorf("before the end there is %q, want %q", errs.String(), test.begun)
+				}
+				if err := c.Close(t.Context()); err != nil || errs.String() != test.begun+test.end || out.Len() > 0 {
+					t.Errorf("at the end there is %q, want %q: %v", errs.String(), test.begun+test.end, err)
+				}
+			})
+		})
+	}
+}
+
 func TestColorsEndWithTheLine(t *testing.T) {
 	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true,
 		"\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {

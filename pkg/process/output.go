@@ -388,6 +388,9 @@ func (l *LineSplitter) Add(data []byte, each func(line []byte, goesOn bool)) {
 	}
 }
 
+// Partial returns the incomplete line so far. The slice is valid until the next call of a method.
+func (l *LineSplitter) Partial() []byte { return l.partialLine }
+
 // Flush calls each with the incomplete line, if there is one, as if it were complete.
 func (l *LineSplitter) Flush(each func(line []byte, goesOn bool)) {
 	if len(l.partialLine) > 0 {
