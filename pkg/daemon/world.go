@@ -125,6 +125,8 @@ func (n *node) rankSlots() ranks.NodeSlots {
 	return ranks.NodeSlots{
 		GPUs: n.layout.CountSlots(affinity.PerGPU), NUMAs: n.layout.CountSlots(affinity.PerNUMA),
 		Cores: max(n.layout.CountSlots(affinity.PerCore), n.id.CPUs), OwnGPUs: n.boundResources().GPU,
+		NodeCPUs: n.layout.CountCPUs(),
+		MoreCPUs: func(count int) string { return n.id.MoreCPUs(n.cfg.Environ, count) },
 	}
 }
 

@@ -49,8 +49,8 @@ func (w LayoutRequest) CheckTotal(slots []int) error {
 		return fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %s; use more "+
 			"nodes, or more ranks per node", w.Total, w.PerNode, room, nodes)
 	case !w.Oversubscribe:
-		return fmt.Errorf("cannot run %d ranks: the %s have %d cores or GPUs for the job; give "+
-			"--oversubscribe to let ranks share them, or use more nodes", w.Total, nodes, room)
+		return fmt.Errorf("cannot run %d ranks: the %s have %d cores or GPUs for the job; use more "+
+			"nodes, let the launcher grant more, or give --oversubscribe to let ranks share them", w.Total, nodes, room)
 	}
 	return nil
 }

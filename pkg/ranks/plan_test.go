@@ -8,6 +8,9 @@ import (
 
 func TestHere(t *testing.T) {
 	gpus4 := NodeSlots{GPUs: 4, Cores: 64, OwnGPUs: true}
+	slurm1 := NodeSlots{Cores: 1, NodeCPUs: 2, MoreCPUs: func(n int) string {
+		return fmt.Sprintf("srun --cpus-per-task=%d", n)
+	}}
 	for _, tc := range []struct {
 		name    string
 		perNode string // empty: 100 ranks in all
@@ -26,6 +29,9 @@ func TestHere(t *testing.T) {
 		{"one a NUMA node, and none is known", PerNUMA, NodeSlots{Cores: 2}, 1, ""},
 		{"one a core", PerCore, NodeSlots{NUMAs: 2, Cores: 64}, 64, ""},
 		{"one a core beside fewer GPUs", PerCore, gpus4, 0, "--bind without gpu"},
+		{"more than cores, and the launcher grants more", "2", slurm1, 0,
+			"start it with srun --cpus-per-task=2, or give --oversubscribe"},
+		{"more than cores, and than the node has", "3", slurm1, 0, "means 3 ranks: give --oversubscribe"},
 		{"cores that nobody knows", "9", NodeSlots{}, 9, ""},
 		{"so many in all", "", gpus4, 4, ""},
 		{"so many in all, without GPUs", "", NodeSlots{Cores: 64}, 64, ""},

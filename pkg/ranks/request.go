@@ -70,6 +70,10 @@ type NodeSlots struct {
 	Cores int
 	// OwnGPUs is set if each rank must have its own GPUs, provided that there are GPUs.
 	OwnGPUs bool
+	// NodeCPUs is the number of CPUs of the node, also of other jobs. MoreCPUs returns how to start the
+	// job with so many of them; it is nil if that is unknown.
+	NodeCPUs int
+	MoreCPUs func(count int) string
 }
 
 // NodeRanks returns the number of ranks of a node with these slots or, if only a total is
@@ -102,8 +106,11 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 		return asked, nil
 	}
 	fix := "give --oversubscribe to let them share"
-	if what == "GPU" {
+	switch {
+	case what == "GPU":
 		fix += ", or --bind without gpu if they need no GPU"
+	case s.MoreCPUs != nil && asked <= s.NodeCPUs && s.MoreCPUs(asked) != "":
+		fix = "start it with " + s.MoreCPUs(asked) + ", or " + fix
 	}
 	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", limit,
 		textutil.PluralForm(limit, what), w.PerNode, asked, fix)

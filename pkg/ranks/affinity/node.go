@@ -71,6 +71,9 @@ func (n Node) CountSlots(unit SlotUnit) int {
 	return len(cores)
 }
 
+// CountCPUs returns the number of CPUs of the node, also of those that this process may not use.
+func (n Node) CountCPUs() int { return len(cpusOfCores(n.Cores)) }
+
 func (n Node) allowedCores() (cores []Core) {
 	for _, c := range n.Cores {
 		if c.CPUs = c.CPUs.intersect(n.CPUs); len(c.CPUs) > 0 {

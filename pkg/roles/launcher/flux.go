@@ -24,6 +24,7 @@ var fluxLauncher = launcherSpec{
 	formatJob: beforeDash,
 	hints: CommandHints{
 		Title: "Flux", StartOnNodes: "flux run -N{n} --tasks-per-node=1",
+		MoreCPUs:        "flux run --cores-per-task={n}",
 		ExcludeNodes:    "flux run --requires=-host:{nodes} …",
 		MoreTime:        "flux batch --time-limit=…",
 		WhyEnded:        "the time limit, an exception or flux cancel: flux job eventlog {job}",

@@ -42,3 +42,28 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestMoreCPUs verifies that the command that gives a daemon more CPUs is that of its launcher, and, for
+// a task of Slurm that is bound to fewer CPUs than its step has, how not to be.
+func TestMoreCPUs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		launcher Launcher
+		environ  []string
+		want     string
+	}{
+		"Slurm":        {LauncherSlurm, []string{"SLURM_CPUS_ON_NODE=1"}, "srun --cpus-per-task=2"},
+		"PBS":          {LauncherPBS, nil, "qsub -l select=…:ncpus=2"},
+		"Flux":         {LauncherFlux, nil, "flux run --cores-per-task=2"},
+		"this machine": {LauncherLocal, nil, ""},
+		"bound by default": {LauncherSlurm, []string{"SLURM_CPUS_ON_NODE=8"},
+			"srun --cpus-per-task=2, or --cpu-bind=none"},
+		"bound": {LauncherSlurm, []string{"SLURM_CPUS_ON_NODE=8", "SLURM_CPUS_PER_TASK=8"},
+			"srun --cpu-bind=none"},
+	} {
+		id := Identity{Launcher: tc.launcher}
+		id.CPUs = 1
+		if got := id.MoreCPUs(tc.environ, 2); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -19,6 +19,7 @@ func pbsFacts(mayRelaunch bool) Facts {
 func pbsHints(start, onEach string) CommandHints {
 	return CommandHints{
 		Title: "PBS", StartOnNodes: start,
+		MoreCPUs:   "qsub -l select=…:ncpus={n}",
 		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=",
 		MoreTime:      "qsub -l walltime=…",
 		WhyEnded:      "the walltime, a preemption or qdel: qstat -xf {job}",

@@ -42,6 +42,7 @@ var slurmLauncher = launcherSpec{
 		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap --mem=0") +
 			", or keep it to this node with: bringupd local --nodes=N …",
 		ExcludeNodes: "sbatch --exclude={nodes} …",
+		MoreCPUs:     "srun --cpus-per-task={n}",
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
 		WhyEnded: "the time limit, a preemption, a node failure or scancel: " +
 			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
@@ -479,6 +480,32 @@ func GrantedMemory(environ []string) int64 {
 	return 0
 }
 
+// unboundSrun returns how to start a task with count of the CPUs that its step has. Without a request,
+// the default of one CPU per task may be the reason.
+func unboundSrun(env Environment, count int) string {
+	if env.valueOf("SLURM_CPUS_PER_TASK") != "" {
+		return "srun --cpu-bind=none"
+	}
+	return fmt.Sprintf("srun --cpus-per-task=%d, or --cpu-bind=none", count)
+}
+
+// isSlurmBound reports whether a task may use only cpus of the CPUs that its step has on the node,
+// without a reason in the number of threads of a core.
+func isSlurmBound(env Environment, cpus int) bool {
+	granted := slurmCPUs(env, 0)
+	isOneThread := env.valueOf("SLURM_HINT") == "nomultithread" || env.valueOf("SLURM_THREADS_PER_CORE") == "1"
+	return cpus > 0 && cpus < granted && !(isOneThread && 2*cpus == granted)
+}
+
+// MoreCPUs returns how to start this daemon with count CPUs, or an empty string if that is unknown.
+func (id Identity) MoreCPUs(environ []string, count int) string {
+	env := EnvironmentOf(environ)
+	if id.Launcher == LauncherSlurm && isSlurmBound(env, id.CPUs) && count <= slurmCPUs(env, 0) {
+		return unboundSrun(env, count)
+	}
+	return strings.ReplaceAll(id.Launcher.findSpec().hints.MoreCPUs, "{n}", strconv.Itoa(count))
+}
+
 // Shortfall is a resource of a Slurm job that a step does not have, which may be a mistake.
 type Shortfall struct {
 	Problem string // the resources of the step and of the job
@@ -505,13 +532,18 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	}
 	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
 	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
-	granted := min(grantedCPUs(env), nodeCPUs)
+	ofJob := min(grantedCPUs(env), nodeCPUs)
 	isHalved := env.valueOf("SLURM_HINT")+env.valueOf("SLURM_THREADS_PER_CORE") != ""
-	switch {
-	case cpus > 0 && cpus < granted && !isHalved:
+	switch granted := slurmCPUs(env, 0); {
+	case isSlurmBound(env, cpus):
 		found = append(found, Shortfall{
-			fmt.Sprintf("this task may use %d of the %d CPUs that the job has for it here", cpus, granted),
-			fmt.Sprintf("add --cpus-per-task=%d to srun, which does not take it from sbatch", granted),
+			fmt.Sprintf("this task is bound to %d of the %d CPUs that its step has here", cpus, granted),
+			"start it with " + unboundSrun(env, granted),
+		})
+	case cpus > 0 && cpus < ofJob && !isHalved:
+		found = append(found, Shortfall{
+			fmt.Sprintf("this task may use %d of the %d CPUs that the job has for it here", cpus, ofJob),
+			fmt.Sprintf("add --cpus-per-task=%d to srun, which does not take it from sbatch", ofJob),
 		})
 	case asked == "" && cpus > 0 && 2*cpus < nodeCPUs:
 		found = append(found, Shortfall{
