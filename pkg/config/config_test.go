@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{"torchrun as the driver, which waits for the other nodes",
 			func(c *Config) { c.Driver = []string{"torchrun", "--nnodes=4", "train.py"} }, "--nnodes=4"},
 		{"torchrun on each node, by a variable", func(c *Config) {
-			c.Driver, c.World.PerNode, c.World.Env = torchrun, "1", []string{"PET_NNODES=4"}
+			c.Driver, c.World.PerNode, c.World.Env = torchrun, "1", []string{"PET_NNODES=4", "PET_NODE_RANK=1"}
 		}, ""},
 		{"torchrun on each node, for fewer nodes", func(c *Config) {
 			c.Driver, c.World.PerNode, c.Environ = torchrun, "1", []string{"PET_NNODES=2"}
@@ -76,12 +76,14 @@ func TestValidate(t *testing.T) {
 		{"torchrun in the ranks of a role", role("torchrun train.py", 2),
 			"run role train (line 3): torchrun in each rank"},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
-		{"torchrun in the ranks of a role, one for each node", role("torchrun --nnodes=2 train.py", 2), ""},
+		{"torchrun in the ranks of a role, one for each node", role("torchrun --nnodes=2 --node-rank=$GROUP_RANK t.py", 2), ""},
+		{"torchrun in the ranks of a role, without its number", role("torchrun --nnodes=2 train.py", 2),
+			"without --node-rank each of them is node 0 of 2"},
 		{"torchrun in the ranks of a role, for more nodes", role("torchrun --nnodes=4 train.py", 2),
 			"run role train (line 3): torchrun in each rank: --nnodes=4"},
 		{"torchrun in the ranks of a role, by its variable", func(c *Config) {
 			role("torchrun train.py", 2)(c)
-			c.Roles.Definitions[0].Program.Env = map[string]string{"PET_NNODES": "2"}
+			c.Roles.Definitions[0].Program.Env = map[string]string{"PET_NNODES": "2", "PET_NODE_RANK": "$GROUP_RANK"}
 		}, ""},
 		{"torchrun in the processes of an instance without ranks", func(c *Config) {
 			role("torchrun train.py", 2)(c)

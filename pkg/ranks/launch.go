@@ -69,7 +69,7 @@ func JudgeCommand(argv, environ []string, by Runners) *Finding {
 	if !is {
 		return nil
 	}
-	return l.judge(by)
+	return cmp.Or(l.judge(by), l.judgeNumber(by))
 }
 
 // IsMPILauncher reports whether a command is an MPI's launcher.
@@ -143,6 +143,8 @@ type launch struct {
 	slots    string // number of processes of a node, as for --ranks-per-node
 	program  string // command that its processes run, of which ranks can do the same; empty if unknown
 	isAlone  bool   // as a rank, it runs the program itself
+	ownNode  string // what says which node is its own, such as --node-rank=0; empty: nothing
+	differs  bool   // that may differ from node to node, or is not needed
 }
 
 // parseLaunch parses a command, and reports whether it is a launcher.
@@ -182,6 +184,10 @@ func (l *launch) apply(own arguments) {
 	case own.isSet(l.files) || own.isSet(l.remote):
 		l.reach = mayReach
 	}
+	node, saidNode := own.value(l.own)
+	_, err := strconv.Atoi(node)
+	isForAll := saidNode == "" || strings.HasPrefix(saidNode, "--") && err == nil
+	l.ownNode, l.differs = saidNode, len(l.own) == 0 || own.isSet(l.meets) || !isForAll
 	nodes, said := own.value(l.nodes)
 	perNode, _ := own.value(l.perNode)
 	total, saidTotal := own.value(l.total)
@@ -266,6 +272,21 @@ func (l launch) judge(by Runners) *Finding {
 		f.IsCertain = f.IsCertain && (count > l.max || by.MaxRanks > 0 && by.MaxRanks < l.min)
 	}
 	return f
+}
+
+// judgeNumber returns why a launcher that knows how many nodes it spans cannot know which of them is its
+// own, because all ranks run the same command.
+func (l launch) judgeNumber(by Runners) *Finding {
+	if !by.IsRanked || by.MinRanks < 2 || l.isAlone || l.reach != reachesNone || l.differs ||
+		l.min != l.max || l.max < 2 {
+		return nil
+	}
+	problem := fmt.Sprintf("without --%s each of them is node 0 of %d", l.own[0], l.max)
+	if l.ownNode != "" {
+		problem = fmt.Sprintf("with %s each of them is the same node of %d", l.ownNode, l.max)
+	}
+	return &Finding{IsCertain: true, name: l.name, runners: "in each " + by.each(), problem: problem,
+		advice: l.advice()}
 }
 
 // advice returns what to do instead of running the launcher.

@@ -8,28 +8,44 @@ import "slices"
 type knownLauncher struct {
 	// commands are the first words of its command lines. Those of a Python module begin with -m.
 	commands []string
-	// nodes have the number of nodes that a world of it spans, N or MIN:MAX; otherwise it is 1. total
-	// have the number of all processes, perNode that of a node.
+	spanNames
+	reachNames
+	programNames
+	// rank is the command by which ranks run the same, with %s for the program. node are the flags with
+	// which it runs once per node. Both are empty if there is none.
+	rank, node string
+}
+
+// spanNames have the nodes of a world of a launcher.
+type spanNames struct {
+	// nodes have the number of nodes, N or MIN:MAX; otherwise it is 1. total have the number of all
+	// processes, perNode that of a node.
 	nodes, total, perNode []string
-	// A process of it starts processes on its own node only, so that each node must run one, unless it
-	// reaches: then it also starts those on the other nodes. One that reaches does not with one of
-	// local. With one of remote, another may.
+	// files have a file that may tell the nodes. If hasDefault, there may be one without them.
+	files      []string
+	hasDefault bool
+	findsNodes bool // bringupd tells it the nodes
+	// own have the number of its own node, which is 0 without them, unless meets are set.
+	own, meets []string
+}
+
+// reachNames tell whether one process of a launcher starts processes on the other nodes.
+type reachNames struct {
+	// It starts processes on its own node only, so that each node must run one, unless it reaches. One
+	// that reaches does not with one of local. With one of remote, another may.
 	reaches       bool
 	local, remote []string
 	hosts         []string // have the nodes on which it starts processes, between separators
 	separator     string
-	// files have a file that may tell the nodes. If hasDefault, there may be one without them.
-	files      []string
-	hasDefault bool
-	findsNodes bool     // bringupd tells it the nodes
-	switches   []string // flags without a value
-	noProgram  bool     // its arguments have no program, or it is the last of them
+}
+
+// programNames tell the program of a launcher apart from its own flags.
+type programNames struct {
+	switches  []string // flags without a value
+	noProgram bool     // its arguments have no program, or it is the last of them
 	// It runs the program itself, as one process: with one of alone, or as a rank without any of unless.
 	alone, unless []string
 	needsScript   bool // other programs have this name, which run no Python script
-	// rank is the command by which ranks run the same, with %s for the program. node are the flags with
-	// which it runs once per node. Both are empty if there is none.
-	rank, node string
 }
 
 // knownLaunchers are all of them. If several match, the first one counts. Their parsers are
@@ -39,85 +55,134 @@ type knownLauncher struct {
 // llamafactory/launcher.py and horovod/runner/launch.py.
 var knownLaunchers = []knownLauncher{
 	{
-		commands: []string{"torchrun", "-m torch.distributed.run", "-m torch.distributed.launch",
-			"ft_launcher", "-m nvidia_resiliency_ext.fault_tolerance.launcher"},
-		nodes: torchNodes, perNode: torchPerNode, switches: torchSwitches, rank: "python %s", node: torchNode,
+		commands:  []string{"torchrun", "-m torch.distributed.run", "-m torch.distributed.launch"},
+		spanNames: torchSpan, programNames: programNames{switches: torchSwitches},
+		rank: "python %s", node: torchNode,
+	},
+	{
+		commands: []string{"ft_launcher", "-m nvidia_resiliency_ext.fault_tolerance.launcher"},
+		spanNames: spanNames{
+			nodes: torchSpan.nodes, perNode: torchSpan.perNode, // it meets by default
+		},
+		programNames: programNames{switches: torchSwitches}, rank: "python %s", node: torchNode,
 	},
 	{
 		commands: []string{"accelerate launch", "accelerate-launch", "-m accelerate.commands.launch"},
-		nodes:    []string{"num-machines"}, total: []string{"num-processes"},
-		remote: []string{"use-deepspeed"},
-		files:  []string{"config-file", "deepspeed-hostfile", "mpirun-hostfile"},
-		switches: []string{"q", "quiet", "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp",
-			"use-parallelism-config", "use-megatron-lm", "same-network", "m", "module", "no-python", "debug",
-			"enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic"},
+		spanNames: spanNames{
+			nodes: []string{"num-machines"}, total: []string{"num-processes"},
+			files: []string{"config-file", "deepspeed-hostfile", "mpirun-hostfile"},
+			own:   []string{"machine-rank"}, meets: []string{"rdzv-backend"},
+		},
+		reachNames: reachNames{remote: []string{"use-deepspeed"}},
+		programNames: programNames{switches: []string{
+			"q", "quiet", "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-parallelism-config",
+			"use-megatron-lm", "same-network", "m", "module", "no-python", "debug", "enable-cpu-affinity",
+			"dynamo-use-fullgraph", "dynamo-use-dynamic",
+		}},
 		rank: "python %s", node: "--num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
 			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT",
 	},
 	{
 		commands: []string{"deepspeed", "deepspeed.pt", "-m deepspeed.launcher.runner"},
-		nodes:    []string{"num-nodes"}, perNode: []string{"num-gpus", "num-accelerators"}, reaches: true,
-		hosts: []string{"include", "i"}, separator: "@", files: []string{"hostfile", "H"}, hasDefault: true,
-		local: []string{"no-ssh"},
-		switches: []string{"module", "no-python", "no-local-rank", "no-ssh", "no-ssh-check", "force-multi",
-			"save-pid", "bind-cores-to-rank", "q", "quiet"},
+		spanNames: spanNames{
+			nodes: []string{"num-nodes"}, perNode: []string{"num-gpus", "num-accelerators"},
+			files: []string{"hostfile", "H"}, hasDefault: true,
+		},
+		reachNames: reachNames{
+			reaches: true, local: []string{"no-ssh"}, hosts: []string{"include", "i"}, separator: "@",
+		},
+		programNames: programNames{switches: []string{
+			"module", "no-python", "no-local-rank", "no-ssh", "no-ssh-check", "force-multi", "save-pid",
+			"bind-cores-to-rank", "q", "quiet",
+		}},
 		rank: "python %s",
 	},
 	{
-		commands: []string{"composer", "-m composer.cli.launcher"}, needsScript: true,
-		total: []string{"world-size"}, perNode: []string{"n", "nproc"},
-		switches: []string{"v", "verbose", "m", "module-mode", "c", "command-mode"},
-		rank:     "python %s",
+		commands: []string{"composer", "-m composer.cli.launcher"},
+		spanNames: spanNames{
+			total: []string{"world-size"}, perNode: []string{"n", "nproc"},
+			own: []string{"node-rank", "base-rank", "NODE_RANK", "BASE_RANK"},
+		},
+		programNames: programNames{
+			switches:    []string{"v", "verbose", "m", "module-mode", "c", "command-mode"},
+			needsScript: true,
+		},
+		rank: "python %s",
 	},
 	{
-		commands: []string{"colossalai run"}, perNode: []string{"nproc-per-node"}, reaches: true,
-		hosts: []string{"H", "host"}, separator: ",", files: []string{"hostfile"}, switches: []string{"m"},
-		rank: "python %s",
+		commands:     []string{"colossalai run"},
+		spanNames:    spanNames{perNode: []string{"nproc-per-node"}, files: []string{"hostfile"}},
+		reachNames:   reachNames{reaches: true, hosts: []string{"H", "host"}, separator: ","},
+		programNames: programNames{switches: []string{"m"}},
+		rank:         "python %s",
 	},
 	{
 		commands: []string{"fabric run model", "fabric run", "lightning run model"},
-		nodes:    []string{"num-nodes"}, perNode: []string{"devices"}, rank: "python %s",
-		node: "--num-nodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --main-address=$MASTER_ADDR " +
-			"--main-port=$MASTER_PORT",
+		spanNames: spanNames{
+			nodes: []string{"num-nodes"}, perNode: []string{"devices"}, own: []string{"node-rank"},
+		},
+		rank: "python %s", node: "--num-nodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK " +
+			"--main-address=$MASTER_ADDR --main-port=$MASTER_PORT",
 	},
 	{
-		commands: []string{"tune run"}, nodes: torchNodes, perNode: torchPerNode, switches: torchSwitches,
-		unless: slices.Concat(torchNodes, torchPerNode, torchSwitches, []string{"rdzv-endpoint"}),
-		rank:   "tune run %s", node: torchNode,
+		commands: []string{"tune run"}, spanNames: torchSpan,
+		programNames: programNames{
+			switches: torchSwitches,
+			unless:   slices.Concat(torchSpan.nodes, torchSpan.perNode, torchSwitches, []string{"rdzv-endpoint"}),
+		},
+		rank: "tune run %s", node: torchNode,
 	},
 	{
-		commands: []string{"torchx run"}, noProgram: true, files: []string{"s", "scheduler", "cfg"},
-		hasDefault: true,
+		commands:     []string{"torchx run"},
+		spanNames:    spanNames{files: []string{"s", "scheduler", "cfg"}, hasDefault: true},
+		programNames: programNames{noProgram: true},
 	},
 	{
-		commands: []string{"axolotl train", "axolotl evaluate"}, noProgram: true,
-		nodes:   slices.Concat(torchNodes, []string{"num-machines"}),
-		perNode: torchPerNode, files: []string{"config-file", "cloud"},
-		alone: []string{"launcher=python"}, rank: "axolotl train --launcher=python …",
+		commands: []string{"axolotl train", "axolotl evaluate"},
+		spanNames: spanNames{
+			nodes: slices.Concat(torchSpan.nodes, []string{"num-machines"}), perNode: torchSpan.perNode,
+			files: []string{"config-file", "cloud"}, meets: []string{"rdzv-endpoint", "rdzv-backend"},
+			own: slices.Concat(torchSpan.own, []string{"machine-rank"}),
+		},
+		programNames: programNames{noProgram: true, alone: []string{"launcher=python"}},
+		rank:         "axolotl train --launcher=python …",
 	},
 	{
-		commands: []string{"llamafactory-cli train", "lmf train"}, nodes: []string{"NNODES"},
-		perNode: []string{"NPROC_PER_NODE"}, files: []string{"MAX_NNODES"}, unless: []string{"FORCE_TORCHRUN"},
-		rank: "llamafactory-cli train %s",
+		commands: []string{"llamafactory-cli train", "lmf train"},
+		spanNames: spanNames{
+			nodes: []string{"NNODES"}, perNode: []string{"NPROC_PER_NODE"}, files: []string{"MAX_NNODES"},
+			own: []string{"NODE_RANK"}, meets: []string{"RDZV_ID"},
+		},
+		programNames: programNames{unless: []string{"FORCE_TORCHRUN"}},
+		rank:         "llamafactory-cli train %s",
 	},
 	{
-		commands: []string{"horovodrun"}, reaches: true, total: []string{"np", "num-proc"},
-		hosts: []string{"H", "hosts"}, separator: ",", files: []string{"hostfile", "host-discovery-script"},
-		hasDefault: true, switches: []string{"verbose", "disable-cache", "gloo", "mpi", "jsrun", "tcp"},
+		commands: []string{"horovodrun"},
+		spanNames: spanNames{
+			total: []string{"np", "num-proc"}, files: []string{"hostfile", "host-discovery-script"},
+			hasDefault: true,
+		},
+		reachNames: reachNames{reaches: true, hosts: []string{"H", "hosts"}, separator: ","},
+		programNames: programNames{switches: []string{
+			"verbose", "disable-cache", "gloo", "mpi", "jsrun", "tcp",
+		}},
 		rank: "%s",
 	},
 	{
-		commands: []string{"mpirun", "mpiexec", "orterun", "prterun"}, reaches: true, findsNodes: true,
-		noProgram: true,
+		commands:  []string{"mpirun", "mpiexec", "orterun", "prterun"},
+		spanNames: spanNames{findsNodes: true}, reachNames: reachNames{reaches: true},
+		programNames: programNames{noProgram: true},
 	},
 }
 
-// PyTorch's flags, and the variables that replace them.
-var (
-	torchNodes    = []string{"nnodes", "PET_NNODES"}
-	torchPerNode  = []string{"nproc-per-node", "PET_NPROC_PER_NODE"}
-	torchSwitches = []string{"standalone", "m", "module", "no-python", "run-path"}
-)
+// torchSpan has PyTorch's flags, and the variables that replace them.
+var torchSpan = spanNames{
+	nodes: []string{"nnodes", "PET_NNODES"}, perNode: []string{"nproc-per-node", "PET_NPROC_PER_NODE"},
+	own:   []string{"node-rank", "PET_NODE_RANK"},
+	meets: []string{"rdzv-backend", "PET_RDZV_BACKEND"},
+}
+
+var torchSwitches = []string{"standalone", "m", "module", "no-python", "run-path"}
 
 // torchNode has _ in its flags, because PyTorch accepts - in these names since 2.0 only.
 const torchNode = "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR " +
@@ -125,5 +190,7 @@ const torchNode = "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_a
 
 // remoteStarters are the first words of commands that start processes on other nodes. Beside one,
 // nothing is known of a launcher, because those nodes may run it, too.
-var remoteStarters = []string{"ssh", "pdsh", "clush", "parallel-ssh", "srun", "blaunch", "pbsdsh",
-	"pbs_tmrsh", "flux run", "flux submit", "bringupd exec", "bringupd rsh", "kubectl exec"}
+var remoteStarters = []string{
+	"ssh", "pdsh", "clush", "parallel-ssh", "srun", "blaunch", "pbsdsh", "pbs_tmrsh", "flux run",
+	"flux submit", "bringupd exec", "bringupd rsh", "kubectl exec",
+}

@@ -64,6 +64,7 @@ var mistakes = []mistake{
 	{`bringupd local --nodes=2 -- torchrun --nproc-per-node=2 t.py`, 64, "--ranks-per-node=2 -- python t.py"},
 	{`bringupd local --nodes=2 -- torchrun --nnodes=2 t.py`, 64, "--ranks-per-node=1 -- sh -c 'exec torchrun"},
 	{`bringupd local --nodes=2 --ranks-per-node=2 -- torchrun --nnodes=2 t.py`, 64, "4 ranks run it"},
+	{`bringupd local --nodes=2 --ranks-per-node=1 -- torchrun --nnodes=2 t.py`, 64, "without --node-rank"},
 	{`bringupd local --nodes=2 -- composer -n 2 t.py`, 64, "--ranks-per-node=2 -- python t.py"},
 	{`bringupd local --nodes=2 --dry-run -- deepspeed t.py`, 0, "--ranks-per-node=gpu -- python t.py"},
 	{`bringupd local --nodes=2 --ranks-per-node=1 -- mpirun ./app`, 64, "leave it out"},
