@@ -81,6 +81,9 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		if err := set.ReadFile(request.Path, opts.daemonSettings(), inv.readUserFile); err != nil {
 			return err
 		}
+		if err := inv.judgeRoles(*set, request); err != nil {
+			return err
+		}
 		format := request.FormatText
 		if scriptPath != "" {
 			format = request.FormatScript
@@ -92,6 +95,26 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		_, writeErr := io.WriteString(inv.streams.Out, text)
 		return errors.Join(err, writeErr)
 	})
+}
+
+// judgeRoles returns an error for a launcher, such as torchrun, that does not fit the nodes of a request,
+// and prints a warning about one that may not.
+func (inv *invocation) judgeRoles(set config.RoleSet, request preflight.PreviewRequest) error {
+	nodes := 0
+	for _, count := range request.Counts {
+		nodes += count
+	}
+	if id, err := request.Identify(); nodes == 0 && err == nil {
+		nodes = id.Size
+	}
+	warnings, err := set.JudgeCommands(nodes, os.Environ())
+	for _, sentence := range warnings {
+		inv.printMessage("warning: %s", sentence)
+	}
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	return nil
 }
 
 // printRoles answers a query about the roles of the run that the arguments select. A single argument

@@ -14,7 +14,8 @@ func TestRoles(t *testing.T) {
 		"wrong.yaml": "log-dri: /tmp\nroles:\n- {name: a, nodes: 1, command: c}\n",
 		"two.yaml": "spares: x\nroles:\n- {name: a, nodes: 1, command: c, gpu: 2}\n- {name: " +
 			"b}\n", "setting.yaml": "join-timeout: 5\nroles:\n- {name: a, nodes: 1, " +
-			"command: c}\n", "none-given.yaml": "# nothing\n"} {
+			"command: c}\n", "none-given.yaml": "# nothing\n", "torchrun.yaml": "roles:\n- {name: a, " +
+			"nodes: all, nodes-per-instance: all, ranks-per-node: 1, command: torchrun t.py}\n"} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +53,7 @@ func TestRoles(t *testing.T) {
 		{"roles --dry-run=setting.yaml --nodes=4", "setting.yaml:1 (join-timeout: 5)"},
 		{"roles --sbatch=none-given.yaml --nodes=4", "none-given.yaml … give a list of roles"},
 		{"roles --dry-run=none.yaml --nodes=4", "open none.yaml"},
+		{"roles --dry-run=torchrun.yaml --nodes=2", "role a (line 2) … ranks-per-node: gpu, command: python t.py"},
 		{"roles --dry-run=job.yaml", "place the roles: this is no job: give the nodes"},
 		{"roles --dry-run=job.yaml --nodes=2 --gpus-per-node=2", "judge needs 2 nodes … 3 nodes in all"},
 	} {

@@ -165,12 +165,8 @@ func (c *Config) LaunchWarnings() (sentences []string) {
 	if f := c.judgeDriver(); f != nil {
 		sentences = append(sentences, f.Warning())
 	}
-	for _, d := range c.Roles.Definitions {
-		if f := c.judgeRole(d); f != nil {
-			sentences = append(sentences, "role "+d.Name+": "+f.Warning())
-		}
-	}
-	return sentences
+	ofRoles, _ := c.Roles.JudgeCommands(c.Identity.Size, c.Environ) // Validate returns the error
+	return append(sentences, ofRoles...)
 }
 
 // ToleratesShareOutage reports whether an unresponsive shared file system is tolerated longer than

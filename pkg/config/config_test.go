@@ -97,6 +97,15 @@ func TestValidate(t *testing.T) {
 			role("torchrun --nnodes=2 train.py", roles.NodesAll)(c)
 			c.Roles.Definitions[0].Placement.Nodes = roles.NodesAll
 		}, "4 ranks run it"},
+		{"torchrun in ranks on all nodes but a spare", func(c *Config) {
+			role("torchrun --nnodes=3 --rdzv-backend=c10d t.py", roles.NodesAll)(c)
+			c.Roles.Definitions[0].Placement.Nodes, c.Roles.Spares = roles.NodesAll, roles.Spares{0: 1}
+			c.Team = membership.NodeRange{Min: 3, Max: 4}
+		}, ""},
+		{"torchrun in ranks on all nodes of a component", func(c *Config) {
+			role("torchrun --nnodes=2 --rdzv-backend=c10d t.py", roles.NodesAll)(c)
+			c.Roles.Definitions[0].Placement.Nodes, c.Roles.Definitions[0].Placement.Group = roles.NodesAll, 1
+		}, ""},
 		{"torchrun in ranks on the nodes that are left", func(c *Config) {
 			role("torchrun --nnodes=2 train.py", roles.NodesAll)(c)
 			c.Roles.Definitions[0].Placement.Nodes = roles.NodesRest
@@ -215,7 +224,7 @@ func TestLaunchWarnings(t *testing.T) {
 		cfg.Driver = strings.Fields(tc.driver)
 		cfg.Roles.Definitions = []roles.Definition{{Name: "train", Program: roles.Program{Command: "torchrun t.py"},
 			Placement: roles.Placement{Nodes: roles.NodesRest, HasRanks: true, NodesPerInstance: roles.NodesAll}}}
-		if got := cfg.LaunchWarnings(); len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train: ") {
+		if got := cfg.LaunchWarnings(); len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train (line 0): ") {
 			t.Errorf("%s: got %q", tc.driver, got)
 		}
 	}

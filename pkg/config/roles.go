@@ -155,14 +155,8 @@ func (c *Config) validateRoles() error {
 	if err := c.Roles.validateSupport(); err != nil {
 		return err
 	}
-	for _, d := range c.Roles.Definitions {
-		if f := c.judgeRole(d); f != nil && f.IsCertain {
-			return fmt.Errorf(
-				"cannot run role %s (line %d): %s",
-				d.Name, d.Line, strings.TrimPrefix(f.Error(), "cannot run "))
-		}
-	}
-	return nil
+	_, err := c.Roles.JudgeCommands(c.Identity.Size, c.Environ)
+	return err
 }
 
 // validateSupport returns an error for a key of a role that no run obeys yet, and for a probe that
@@ -191,32 +185,54 @@ func (s RoleSet) validateSupport() error {
 	return nil
 }
 
+// JudgeCommands returns an error if a role runs a launcher, such as torchrun, that does not fit the nodes
+// of its instances, on size nodes, and a sentence for each that may not fit.
+func (s RoleSet) JudgeCommands(size int, environ []string) (warnings []string, err error) {
+	for _, d := range s.Definitions {
+		switch f := s.judgeRole(d, size, environ); {
+		case f == nil:
+		case f.IsCertain:
+			return nil, fmt.Errorf(
+				"cannot run role %s (line %d): %s",
+				d.Name, d.Line, strings.TrimPrefix(f.Error(), "cannot run "))
+		default:
+			warnings = append(warnings, fmt.Sprintf("role %s (line %d): %s", d.Name, d.Line, f.Warning()))
+		}
+	}
+	return warnings, nil
+}
+
 // judgeRole returns why the launcher that a role runs does not fit the nodes of an instance; nil if it
 // may. Other instances, and other roles, may run the same launcher on other nodes.
-func (c *Config) judgeRole(d roles.Definition) *ranks.Finding {
-	p, size := d.Placement, c.Identity.Size
-	environ := slices.Clone(c.Environ)
+func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *ranks.Finding {
+	p := d.Placement
+	size = s.NodeRange(membership.NodeRange{}, size).ForSize(size).Min
+	hasGroups := slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Placement.Group > 0 })
+	environ = slices.Clone(environ)
 	for name, value := range d.Program.Env {
 		environ = append(environ, name+"="+value)
 	}
-	if p.Nodes == roles.NodesHead && len(c.Roles.Definitions) == 1 && !p.HasRanks {
-		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, ranks.Runners{MinNodes: size, MaxNodes: size})
+	if p.Nodes == roles.NodesHead && len(s.Definitions) == 1 && !p.HasRanks {
+		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ,
+			ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true})
 	}
 	if d.Program.FollowerCommand != "" {
 		return nil
 	}
-	by := ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreProcesses: !p.HasRanks}
+	by := ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreOfRole: true,
+		AreProcesses: !p.HasRanks}
 	switch nodes := p.NodesPerInstance; {
 	case nodes > 0:
 		by.MinNodes, by.MaxNodes = nodes, nodes
 	case p.Nodes > 0:
 		by.MinNodes, by.MaxNodes = p.Nodes, p.Nodes
+	case p.Nodes == roles.NodesHead:
+		by.MaxNodes = 1
+	case hasGroups: // those of its own
 	case p.Nodes == roles.NodesAll:
 		by.MinNodes = size
 	case p.Nodes == roles.NodesOthers:
 		by.MinNodes, by.MaxNodes = size-1, size-1
-	case p.Nodes == roles.NodesHead:
-		by.MaxNodes = 1
 	}
 	by.MinRanks = by.MinNodes
 	switch {

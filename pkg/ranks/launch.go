@@ -19,6 +19,7 @@ type Runners struct {
 	IsRanked           bool
 	// MinRanks and MaxRanks are the numbers of ranks; a MaxRanks of 0 is any.
 	MinRanks, MaxRanks int
+	AreOfRole          bool // a role of a file has the command
 	AreProcesses       bool // these are no ranks, but processes of one instance of a role
 }
 
@@ -85,7 +86,7 @@ func LauncherAdvice(argv []string) string {
 	if !is {
 		return ""
 	}
-	return l.advice()
+	return l.advice(Runners{})
 }
 
 // LookBelow returns a function that finds a launcher in the process tree below a process, whose PID
@@ -224,7 +225,7 @@ func (l *launch) apply(own arguments) {
 
 // judge compares what a launcher says with who runs it.
 func (l launch) judge(by Runners) *Finding {
-	f := &Finding{IsCertain: !l.isVague, name: l.name, advice: l.advice()}
+	f := &Finding{IsCertain: !l.isVague, name: l.name, advice: l.advice(by)}
 	count := by.MinRanks
 	isOne := !by.IsRanked || by.MaxRanks == 1 && !l.findsNodes
 	switch {
@@ -251,7 +252,11 @@ func (l launch) judge(by Runners) *Finding {
 	case l.reach == reachesAll:
 		f.problem, f.IsCertain = "each starts a separate world", count > 1 || l.findsNodes
 		if l.max != 1 {
-			f.advice += ", or leave out --ranks and --ranks-per-node to run it once, as the driver"
+			flags := "--ranks and --ranks-per-node"
+			if by.AreOfRole {
+				flags = "ranks-per-node"
+			}
+			f.advice += ", or leave out " + flags + " to run it once"
 		}
 	case l.max == 0 || isWithin:
 		return nil
@@ -286,25 +291,28 @@ func (l launch) judgeNumber(by Runners) *Finding {
 		problem = fmt.Sprintf("with %s each of them is the same node of %d", l.ownNode, l.max)
 	}
 	return &Finding{IsCertain: true, name: l.name, runners: "in each " + by.each(), problem: problem,
-		advice: l.advice()}
+		advice: l.advice(by)}
 }
 
 // advice returns what to do instead of running the launcher.
-func (l launch) advice() string {
+func (l launch) advice(by Runners) string {
+	asRanks, onNodes := "bringupd --ranks-per-node=%s -- %s", "bringupd --ranks-per-node=1 -- sh -c 'exec %s %s …'"
+	if by.AreOfRole {
+		asRanks, onNodes = "ranks-per-node: %s, command: %s", "ranks-per-node: 1, command: exec %s %s …"
+	}
 	switch {
 	case l.findsNodes:
 		return "leave it out, because bringupd starts MPI ranks itself"
 	case l.rank == "":
-		return "start the processes that it starts as ranks: bringupd --ranks-per-node=gpu -- …"
+		return "start the processes that it starts as ranks: " + fmt.Sprintf(asRanks, PerGPU, "…")
 	}
-	advice := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
-		"--ranks-per-node=%s -- %s", l.slots, cmp.Or(l.program, "…"))
+	advice := "leave it out, because ranks get the variables that it sets: " +
+		fmt.Sprintf(asRanks, l.slots, cmp.Or(l.program, "…"))
 	if strings.HasPrefix(l.program, l.name) {
 		advice = "let ranks run it, which " + strings.TrimPrefix(advice, "leave it out, because ranks ")
 	}
 	if l.node != "" {
-		advice += fmt.Sprintf("; or run it once per node with its multi-node flags: bringupd "+
-			"--ranks-per-node=1 -- sh -c 'exec %s %s …'", l.name, l.node)
+		advice += "; or run it once per node with its multi-node flags: " + fmt.Sprintf(onNodes, l.name, l.node)
 	}
 	return advice
 }

@@ -195,7 +195,7 @@ func (n *Node) watchLaunches() {
 		return 0
 	}
 	look := ranks.LookBelow(n.rankName(0), pid, ranks.Runners{MinNodes: nodes, MaxNodes: nodes, IsRanked: true,
-		MinRanks: count, MaxRanks: count})
+		MinRanks: count, MaxRanks: count, AreOfRole: n.cfg.Name != ""})
 	n.cfg.Background(func(ctx context.Context) { process.WatchTree(ctx, n.cfg.Warn, look) })
 }
 
