@@ -215,11 +215,12 @@ func (l *launch) apply(own arguments) {
 		perNode = strconv.Itoa(max(1, all/l.max))
 	}
 	l.slots = cmp.Or(map[string]string{"cpu": PerCore, "gpu": PerGPU}[perNode], textOf(number(perNode)), PerGPU)
-	if l.program = strings.ReplaceAll(l.rank, "%s", own.program); strings.Contains(l.rank, "%s") && own.program == "" {
-		l.program = ""
+	command := l.rank
+	if own.isSet([]string{"no-python", "c", "command-mode"}) {
+		command = strings.Replace(command, "python %s", "%s", 1)
 	}
-	if strings.HasPrefix(l.program, "python ") && own.isSet([]string{"no-python", "c", "command-mode"}) {
-		l.program = own.program
+	if own.program != "" || !strings.Contains(command, "%s") {
+		l.program = strings.Replace(command, "%s", own.program, 1)
 	}
 }
 
@@ -300,14 +301,17 @@ func (l launch) advice(by Runners) string {
 	if by.AreOfRole {
 		asRanks, onNodes = "ranks-per-node: %s, command: %s", "ranks-per-node: 1, command: exec %s %s …"
 	}
+	reason := "ranks get the variables that it sets"
+	if l.isMPI {
+		reason = "bringupd starts MPI ranks itself"
+	}
 	switch {
 	case l.findsNodes:
-		return "leave it out, because bringupd starts MPI ranks itself"
+		return "leave it out, because " + reason
 	case l.rank == "":
 		return "start the processes that it starts as ranks: " + fmt.Sprintf(asRanks, PerGPU, "…")
 	}
-	advice := "leave it out, because ranks get the variables that it sets: " +
-		fmt.Sprintf(asRanks, l.slots, cmp.Or(l.program, "…"))
+	advice := fmt.Sprintf("leave it out, because %s: "+asRanks, reason, l.slots, cmp.Or(l.program, "…"))
 	if strings.HasPrefix(l.program, l.name) {
 		advice = "let ranks run it, which " + strings.TrimPrefix(advice, "leave it out, because ranks ")
 	}

@@ -169,7 +169,7 @@ func TestLauncherAdvice(t *testing.T) {
 		"accelerate launch --num_processes 8 --num_machines 2 t.py": "--ranks-per-node=4 -- python t.py;",
 		"accelerate launch --config_file=x t.py":                    "--num_machines=$GROUP_WORLD_SIZE",
 		"deepspeed --num_gpus 8 t.py --deepspeed":                   "--ranks-per-node=8 -- python t.py --deepspeed",
-		"composer -n 8 -c ./train":                                  "--ranks-per-node=8 -- ./train",
+		"composer -n 8 -c ./train":                                  "--ranks-per-node=8 -- sh -c 'NODE_RANK=$GROUP_RANK exec ./train'",
 		"tune run --nproc_per_node 2 full --config x":               "--ranks-per-node=2 -- tune run full --config x",
 		"llamafactory-cli train x.yml":                              "--ranks-per-node=gpu -- llamafactory-cli train x.yml",
 		"axolotl train x.yml":                                       "-- axolotl train --launcher=python …",

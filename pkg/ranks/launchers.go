@@ -14,6 +14,7 @@ type knownLauncher struct {
 	// rank is the command by which ranks run the same, with %s for the program. node are the flags with
 	// which it runs once per node. Both are empty if there is none.
 	rank, node string
+	isMPI      bool // its ranks are those of an MPI
 }
 
 // spanNames have the nodes of a world of a launcher.
@@ -107,7 +108,7 @@ var knownLaunchers = []knownLauncher{
 			switches:    []string{"v", "verbose", "m", "module-mode", "c", "command-mode"},
 			needsScript: true,
 		},
-		rank: "python %s",
+		rank: "sh -c 'NODE_RANK=$GROUP_RANK exec python %s'",
 	},
 	{
 		commands:     []string{"colossalai run"},
@@ -166,12 +167,12 @@ var knownLaunchers = []knownLauncher{
 		programNames: programNames{switches: []string{
 			"verbose", "disable-cache", "gloo", "mpi", "jsrun", "tcp",
 		}},
-		rank: "%s",
+		rank: "%s", isMPI: true,
 	},
 	{
 		commands:  []string{"mpirun", "mpiexec", "orterun", "prterun"},
 		spanNames: spanNames{findsNodes: true}, reachNames: reachNames{reaches: true},
-		programNames: programNames{noProgram: true},
+		programNames: programNames{noProgram: true}, isMPI: true,
 	},
 }
 
