@@ -34,6 +34,19 @@ func TestRapidsMPFFindsItsWorld(t *testing.T) {
 	bed.wantSaid(t, installed(t, "RAPIDSMPF"), nil, want)
 }
 
+// TestTorchWhereTheOwnNameMisleads checks a world of Gloo on nodes whose own names lead to 127.0.1.1, as
+// Debian's installer sets them up. Gloo listens at the address of the own name, unless a variable
+// selects an interface.
+func TestTorchWhereTheOwnNameMisleads(t *testing.T) {
+	bed := claim(t, fewNodes)
+	for node := range 2 {
+		bed.onNode(t, node, "sh", "-c", `sed "s/^[0-9.]*\(.*$(hostname)\)/127.0.1.1\1/" /etc/hosts >/tmp/hosts && `+
+			"mount --bind /tmp/hosts /etc/hosts")
+		t.Cleanup(func() { bed.onNode(t, node, "umount", "/etc/hosts") })
+	}
+	bed.wantSaid(t, installed(t, "TORCH"), []string{"../../examples/torch_allreduce.py"}, sums)
+}
+
 // TestLightningFindsItsWorld checks Lightning, two of whose environments apply under Slurm. It
 // prefers torchrun's, and Slurm's must agree with it for each rank.
 func TestLightningFindsItsWorld(t *testing.T) {

@@ -75,7 +75,7 @@ var allParts = []part{
 		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning",
 			"mpis", "tadashi", "rapidsmpf", "llama", "routers"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run " +
-			"'Ray|Dask|JAX|Lightning|MPI|RapidsMPF|ComingFrom'" +
+			"'Ray|Dask|JAX|Lightning|Torch|MPI|RapidsMPF|ComingFrom'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Do not run this concurrently with testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
