@@ -29,19 +29,24 @@ func TestDisk(t *testing.T) {
 		disk  disk
 		want  Verdict
 		class Class
+		hint  string // how it begins; not compared if it is empty
 	}{
-		{"room", disk{space: roomy}, Pass, ""},
-		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment},
-		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment},
-		{"no inodes", disk{space: change(func(s *files.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment},
+		{"room", disk{space: roomy}, Pass, "", ""},
+		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment, "remove files"},
+		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment, "remove files"},
+		{"a container's own, empty", disk{space: files.Space{Size: 16 << 20, Free: 16 << 20}}, Fail, ClassEnvironment,
+			"use a larger directory"},
+		{"the same, full", disk{space: files.Space{Size: 16 << 20}, proveErr: syscall.ENOSPC}, Fail, ClassEnvironment,
+			"use a larger directory"},
+		{"no inodes", disk{space: change(func(s *files.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment, ""},
 		{"a file system that does not count inodes",
-			disk{space: change(func(s *files.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
+			disk{space: change(func(s *files.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, "", ""},
 		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x",
-			Err: syscall.EROFS}}, Fail, ClassEnvironment},
-		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, ClassEnvironment},
-		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, ClassEnvironment},
-		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, ClassEnvironment},
-		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, ClassEnvironment},
+			Err: syscall.EROFS}}, Fail, ClassEnvironment, ""},
+		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, ClassEnvironment, ""},
+		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, ClassEnvironment, ""},
+		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, ClassEnvironment, ""},
+		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, ClassEnvironment, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &Host{TempDir: "/tmp", system: node{
@@ -49,7 +54,8 @@ func TestDisk(t *testing.T) {
 				prove: func(string) error { return tc.disk.proveErr },
 			}}
 			f := only(t, found(h, idDisk))
-			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) {
+			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) ||
+				!strings.HasPrefix(f.Hint, tc.hint) {
 				t.Errorf("got %+v", f)
 			}
 		})

@@ -42,7 +42,21 @@ const (
 	clockFailOffset = 30 * time.Second
 )
 
-const roomHint = "remove files of earlier jobs there, or drain the node"
+const (
+	roomHint = "remove files of earlier jobs there, or drain the node"
+	// smallHint is for a file system that is too small even if it is empty: that of a container, which
+	// is no fault of the node.
+	smallHint = "use a larger directory (--temp-dir or TMPDIR), or give the container one " +
+		"(apptainer --contain: --workdir=DIR or --bind=/tmp; docker: --tmpfs=/tmp:size=…)"
+)
+
+// findRoomHint returns what to do about a lack of space.
+func findRoomHint(space files.Space) string {
+	if space.Size > 0 && space.Size < minFreeSpace {
+		return smallHint
+	}
+	return roomHint
+}
 
 func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
 
@@ -56,11 +70,14 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 	switch {
 	case writeErr != nil:
 		why, hint := writeErrorText(writeErr)
+		if hint == roomHint && err == nil {
+			hint = findRoomHint(space)
+		}
 		s.AddFailure(ClassEnvironment, h.tempDirSetting()+"a test write failed: "+why, expected, hint)
 	case err != nil:
 		s.addUnreadable(err)
 	case verdict == Fail:
-		s.AddFailure(ClassEnvironment, h.tempDirSetting()+observed, expected, roomHint)
+		s.AddFailure(ClassEnvironment, h.tempDirSetting()+observed, expected, findRoomHint(space))
 	case verdict == Warn:
 		s.AddWarning(ClassEnvironment, observed, expected, roomHint).Strict = true
 	default:
