@@ -32,20 +32,14 @@ var kubernetesLauncher = launcherSpec{
 		MemoryUsed:      "kubectl top pod -l job-name={job}",
 		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
 	},
-	claim:    claimBy([]string{"JOB_COMPLETION_INDEX"}, "KUBERNETES_SERVICE_HOST"),
+	claim:    claimBy([]string{"JOB_COMPLETION_INDEX"}, "KUBERNETES_SERVICE_HOST", workerSetIndex, volcanoIndex),
 	identify: identifyKubernetes,
 }
 
 func identifyKubernetes(env Environment, hostname string, want Overrides) (Identity, error) {
 	index := env.valueOf("JOB_COMPLETION_INDEX")
 	if index == "" {
-		return Identity{}, &LaunchError{
-			Problem: "cannot tell which pod this is: it runs in Kubernetes (KUBERNETES_SERVICE_HOST is set), " +
-				"but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)",
-			Fix: "give the Job completionMode: Indexed, as in deploy/kubernetes, " +
-				"or all of --rank, --nnodes and --job-id",
-			InShell: true,
-		}
+		return Identity{}, noIndexError(env, hostname)
 	}
 	node, err := parseWhole("JOB_COMPLETION_INDEX", shortenText(index), 0)
 	problem := ""
@@ -74,6 +68,50 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 		id.Job = sanitizeRunName(job)
 	}
 	return completeIdentity(id, want)
+}
+
+// Variables with a pod's index by which two controllers without completion indices are recognised:
+// LeaderWorkerSet (pkg/utils/pod/pod_utils.go, AddLWSVariables) and Volcano (its plugins env and svc).
+const (
+	workerSetIndex = "LWS_WORKER_INDEX"
+	volcanoIndex   = "VC_TASK_INDEX"
+)
+
+// noIndexError returns the error for a pod that no Indexed Job has made, with the flags for the pods of
+// other controllers.
+func noIndexError(env Environment, hostname string) error {
+	const format = "start it with: sh -c 'exec bringupd --rank=$%s --nnodes=%s --job-id=%s …'"
+	problem := "cannot tell which pod this is: it runs in %s, but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)"
+	e := &LaunchError{InShell: true}
+	switch {
+	case env.valueOf(workerSetIndex) != "":
+		e.Problem = fmt.Sprintf(problem, "a LeaderWorkerSet ("+workerSetIndex+" is set)")
+		e.Fix = fmt.Sprintf(format, workerSetIndex, "$LWS_GROUP_SIZE", "${LWS_LEADER_ADDRESS%%.*}")
+	case env.valueOf(volcanoIndex) != "":
+		job, count := volcanoTask(env, hostname)
+		e.Problem = fmt.Sprintf(problem, "a job of Volcano ("+volcanoIndex+" is set)")
+		e.Fix = fmt.Sprintf(format, volcanoIndex, count, job)
+	default:
+		e.Problem = fmt.Sprintf(problem, "Kubernetes (KUBERNETES_SERVICE_HOST is set)")
+		e.Fix = "give the Job completionMode: Indexed, as in deploy/kubernetes, " +
+			"or all of --rank, --nnodes and --job-id"
+	}
+	return e
+}
+
+// volcanoTask returns the name of a pod's job and the variable with the number of the pods of its
+// task. The pod is named <job>-<task>-<index>, and both names may contain dashes. If no task has such
+// a variable, because the plugin svc is missing, the count is N.
+func volcanoTask(env Environment, hostname string) (job, count string) {
+	label, _, _ := strings.Cut(hostname, ".")
+	words := strings.Split(strings.TrimSuffix(label, "-"+env.valueOf(volcanoIndex)), "-")
+	for at := len(words) - 1; at > 0; at-- {
+		name := "VC_" + strings.ToUpper(strings.Join(words[at:], "_")) + "_NUM"
+		if env.valueOf(name) != "" {
+			return strings.Join(words[:at], "-"), "$" + name
+		}
+	}
+	return strings.Join(words, "-"), "N"
 }
 
 // podJob returns the name of the Job from a pod's host name, or an empty string if the name does not

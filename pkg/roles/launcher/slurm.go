@@ -193,6 +193,13 @@ func noStepError(env Environment) error {
 			Fix: "let all SLURM_ variables through (in a container, and in srun --export), " +
 				"and start it with: " + srunCommand(0, ""),
 		}
+	case env.lostStepMark() != "":
+		return &LaunchError{
+			Problem: "cannot tell which node this is: SLURM_STEP_ID is not set, but " + env.lostStepMark() +
+				", as in a task of srun, so a part of srun's environment has been lost",
+			Fix: "let all SLURM_ variables through (in a container, and in srun --export), " +
+				"and start it with: " + srunCommand(0, ""),
+		}
 	}
 	place := "the batch shell"
 	if name := pseudoSteps[env.valueOf("SLURM_STEP_ID")]; name != "" && name != "batch" {
@@ -203,6 +210,23 @@ func noStepError(env Environment) error {
 	_, nodes := env.firstSet("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 	count, _ := strconv.Atoi(nodes)
 	return shellError(place+" of job "+job, "no srun", srunCommand(count, ""))
+}
+
+// lostStepMark returns a variable with its value that only srun sets, in an environment without
+// SLURM_STEP_ID. It is empty if there is none: a batch shell has the numbers of node 0.
+func (env Environment) lostStepMark() string {
+	if env.valueOf("SLURM_STEP_ID") != "" {
+		return ""
+	}
+	for _, name := range []string{"SLURM_PROCID", "SLURM_NODEID", "SLURM_STEPID", "SLURM_STEP_NODELIST",
+		"SLURM_STEP_NUM_TASKS", "SLURM_SRUN_COMM_HOST"} {
+		value := env.valueOf(name)
+		if isNumber := strings.HasSuffix(name, "_PROCID") || strings.HasSuffix(name, "_NODEID"); value != "" &&
+			(!isNumber || value != "0") {
+			return name + "=" + shortenText(value)
+		}
+	}
+	return ""
 }
 
 // slurmStep is a step of Slurm as one of its tasks sees it.
