@@ -13,9 +13,9 @@ import (
 
 // TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and BRINGUPD_TEST_DASK
 // name a Python that has them, BRINGUPD_TEST_LLAMA one that has llama.cpp, BRINGUPD_TEST_LIGHTNING,
-// BRINGUPD_TEST_ACCELERATE and BRINGUPD_TEST_OPENAI directories of additional packages for torch's Python, BRINGUPD_TEST_RAPIDSMPF
-// a program, and BRINGUPD_TEST_ROUTERS a directory with nginx and HAProxy. make test-all installs them
-// all.
+// BRINGUPD_TEST_ACCELERATE and BRINGUPD_TEST_OPENAI directories of additional packages for torch's
+// Python, BRINGUPD_TEST_RAPIDSMPF a program, and BRINGUPD_TEST_ROUTERS a directory with nginx and
+// HAProxy. make test-all installs them all.
 func TestRecipes(t *testing.T) {
 	var dirs [2]string
 	for i, dir := range []string{"../../examples", "testdata"} {

@@ -71,7 +71,7 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 }
 
 // Variables with a pod's index by which two controllers without completion indices are recognised:
-// LeaderWorkerSet (pkg/utils/pod/pod_utils.go, AddLWSVariables) and Volcano (its plugins env and svc).
+// LeaderWorkerSet (its pkg/utils/pod/pod_utils.go) and Volcano (its plugins env and svc).
 const (
 	workerSetIndex = "LWS_WORKER_INDEX"
 	volcanoIndex   = "VC_TASK_INDEX"
