@@ -2,7 +2,9 @@ package deploy
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"regexp"
@@ -100,6 +102,34 @@ func TestSandboxScripts(t *testing.T) {
 		if err == nil || !strings.Contains(string(said), "SANDBOX_CMD: the command of the sandbox") ||
 			strings.Count(string(said), "\n") != 1 {
 			t.Errorf("%s: %v: %s", s.path, err, said)
+		}
+	}
+}
+
+// TestCodesOfScripts verifies that the scripts whose step survives the loss of a daemon end with the code of
+// the run, and with srun's if there is no run.
+func TestCodesOfScripts(t *testing.T) {
+	for _, s := range Scripts() {
+		if !strings.HasPrefix(s.path, "slurm/") || !bytes.Contains(s.Text(), []byte("--kill-on-bad-exit=0")) {
+			continue
+		}
+		for _, tc := range []struct{ srun, run, want int }{{137, 0, 0}, {137, 3, 3}, {0, 3, 0}, {65, 0, 65}} {
+			dir := t.TempDir()
+			for name, line := range map[string]string{
+				"srun":     fmt.Sprintf("exit %d", tc.srun),
+				"bringupd": fmt.Sprintf(`[ "$*" = "status --log-dir=%s/bringupd-logs --code=%d 7" ] && exit %d; exit 99`, dir, tc.srun, tc.run),
+			} {
+				if err := os.WriteFile(path.Join(dir, name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			shell := exec.Command("bash", "-c", string(s.Text()), s.FileName(), "./driver.sh")
+			shell.Dir = dir
+			shell.Env = append(shell.Environ(), "PATH="+dir+":/usr/bin:/bin", "SLURM_JOB_ID=7", "SLURM_SUBMIT_DIR="+dir)
+			said, _ := shell.CombinedOutput()
+			if code := shell.ProcessState.ExitCode(); code != tc.want || len(said) > 0 {
+				t.Errorf("%s: %+v: the script ends with %d: %s", s.path, tc, code, said)
+			}
 		}
 	}
 }

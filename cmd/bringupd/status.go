@@ -26,10 +26,11 @@ type statusCmd struct {
 	asJSON       bool
 	isVerbose    bool
 	serveAddress string // empty: do not serve the page
+	otherCode    int    // with which a script ends if the run has no code; -1: show the run
 }
 
 func (inv *invocation) statusCommand() *cli.Command {
-	s := &statusCmd{invocation: inv}
+	s := &statusCmd{invocation: inv, otherCode: -1}
 	own := s.selector.settings(outputHeading,
 		config.NewSwitch("watch", &s.keepWatching,
 			"wait for the run, and update until it ends: the whole view on a terminal, otherwise a line "+
@@ -40,6 +41,9 @@ func (inv *invocation) statusCommand() *cli.Command {
 		config.NewSwitch("json", &s.asJSON,
 			"print JSON; with --watch, one line for each change"),
 		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").WithShortName("v"),
+		config.NewNumber("code", &s.otherCode, 0, 255,
+			"print nothing, and exit with the exit code of the run, or with this code if it has none: for job scripts, "+
+				"whose srun can end with the code of a daemon that was lost and replaced"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",
@@ -47,7 +51,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 			"RUN | LOG-DIRECTORY",
 		Description: runArgHelp + " The command only reads the run directory. Exits with 0 if " +
 			"the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or " +
-			"gives no sign of life, and 64 if there is no such run.",
+			"gives no sign of life, and 64 if there is no such run; with --code it is the code of the run.",
 	}, append(own, removedSettings("status")...), s.runStatus)
 }
 
@@ -57,6 +61,10 @@ func (s *statusCmd) runStatus(args []string) error {
 	}
 	return s.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		path, err := s.findStatusRun(ctx, args)
+		if s.otherCode >= 0 {
+			s.exitCode = s.readCode(ctx, path, err)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -86,6 +94,17 @@ func (s *statusCmd) runStatus(args []string) error {
 		}
 		return err
 	})
+}
+
+// readCode returns the exit code of a run, or the other one if it cannot be found or has none.
+func (s *statusCmd) readCode(ctx context.Context, path string, notFound error) int {
+	observer := runs.Observer{Path: path}
+	if notFound == nil {
+		if status, err := observer.ReadStatus(ctx); err == nil && status.Over() && status.End != nil {
+			return status.End.Code
+		}
+	}
+	return s.otherCode
 }
 
 // showShellCommand prints the launcher's own command for a shell on the head's node, if there is one

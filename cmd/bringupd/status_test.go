@@ -209,6 +209,19 @@ func TestStatusWatch(t *testing.T) {
 }
 
 // TestStatusServe requests the page that the command serves, until a signal ends it.
+// TestStatusCode verifies the code with which a job script ends: that of the run, or the given one.
+func TestStatusCode(t *testing.T) {
+	running, failed, saved := runDir(t, 2, -1), runDir(t, 2, -1), runDir(t, 2, -1)
+	ends(t, failed, 3)
+	ends(t, saved, 0)
+	for dir, want := range map[string]int{running: 137, failed: 3, saved: 0, t.TempDir(): 137} {
+		args := []string{"status", "--code=137", "--log-dir=" + filepath.Dir(dir), "4711"}
+		if got := call(t, nil, args...); got.code != want || got.out+got.err != "" {
+			t.Errorf("%s: got %+v, want %d", dir, got, want)
+		}
+	}
+}
+
 func TestStatusServe(t *testing.T) {
 	command := program(t, "status", "--serve=127.0.0.1:0", runDir(t, 4, 2))
 	out, err := command.StdoutPipe()
