@@ -315,7 +315,8 @@ func TestFormatScript(t *testing.T) {
 		{
 			name: "fewer instances", text: "- {name: a, nodes: 2, command: serve, require: {start: all, run: 1}}\n",
 			want: []string{"#SBATCH --no-kill\n",
-				"srun --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 \\\n    bringupd"},
+				"srun --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 \\\n    bringupd",
+				"\nbringupd status --log-dir=\"$logs\" --code=$code \"$SLURM_JOB_ID\"\n"},
 		},
 		{
 			name: "all instances", text: "spares: 1\nroles:\n- {name: a, nodes: 2, command: serve}\n",
@@ -339,9 +340,10 @@ func TestFormatScript(t *testing.T) {
 				"nodes: 1, command: c}\n- {name: c, group: 1, nodes: 3, gpus: 2, step: my-step, command: c}\n",
 			gpus: []int{0, 2},
 			want: []string{
-				"#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n#SBATCH " +
-					"hetjob\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH " +
-					"--exclusive\n#SBATCH --gpus-per-node=2\n",
+				"#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n# Your site: ",
+				"##SBATCH --time=1:00:00\n#SBATCH hetjob\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n" +
+					"#SBATCH --exclusive\n#SBATCH --gpus-per-node=2\n##SBATCH --account=ACCOUNT\n" +
+					"##SBATCH --partition=PARTITION\n##SBATCH --time=1:00:00\n# source",
 				"my_step_image=", " --het-group=1 --relative=1 --nodes=3 --ntasks=3 \\\n    " +
 					"--container-image=\"$my_step_image\" \\\n", "--step=my-step",
 				" --het-group=0-1 \\\n    bringupd --config",

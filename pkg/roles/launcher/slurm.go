@@ -543,8 +543,10 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	if !inSlurmStep(env) {
 		return nil
 	}
-	// A step without GPUs has an empty list, or none.
-	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" {
+	// A step without GPUs has an empty list, or none. In a heterogeneous job, the list of the job may be that of
+	// another component, and a component without GPUs is the usual case.
+	isHet := env.valueOf("SLURM_HET_SIZE") != ""
+	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" && !isHet {
 		flag := "--gpus-per-node=N"
 		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
 			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
