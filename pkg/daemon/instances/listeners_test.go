@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/daemon/planning"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/users"
@@ -109,6 +110,36 @@ func TestListeningIsPublished(t *testing.T) {
 		defer server.Close()
 		listed("the server listens again", serverListens, "0000.i0000.g1.ready.000001", ranksListen, peersListen)
 	})
+}
+
+// TestListensElsewhere checks that the daemon says once that a process without a probe listens on other
+// ports than that of its endpoint.
+func TestListensElsewhere(t *testing.T) {
+	portsRun(t, `
+  - {name: server, nodes: all, command: serve}
+`, func(int) {}, func(r *run) {
+		defer listenAt(t, "127.0.0.1", 0).Close()
+		r.listens.Store(true)
+		r.sleep(time.Minute)
+		if said := r.logged.FilterMessageSnippet("instead: give them $BRINGUPD_PORT").Len(); said != 1 {
+			t.Errorf("said %d times: %v", said, r.logged.All())
+		}
+	})
+}
+
+// TestIdleGPUs checks that a run says once which GPUs no process gets.
+func TestIdleGPUs(t *testing.T) {
+	change := func(r *run) { r.layout.GPUs = make([]affinity.GPU, 4) }
+	for file, want := range map[string]int{
+		"\n  - {name: server, nodes: all, command: serve}\n": 1,
+		"\n  - {name: server, nodes: 2, command: serve}\n":   0,
+	} {
+		inBubbleOf(t, change, 2, file, func(r *run) {
+			if said := r.logged.FilterMessageSnippet("no process gets GPUs 0-3 of n0-n1").Len(); said != want {
+				t.Errorf("%s: said %d times: %v", file, said, r.logged.All())
+			}
+		})
+	}
 }
 
 // TestStrangerAtPort checks that a process without a probe starts although another user listens on its

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -20,6 +21,8 @@ const (
 	probeInterval    = 5 * time.Second
 	minListenerPause = 50 * time.Millisecond
 	maxListenerPause = 5 * time.Second
+	// otherPortDelay is how long a process may listen on other ports only.
+	otherPortDelay = 10 * time.Second
 )
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
@@ -100,11 +103,15 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 		return
 	}
 	saysStranger, awaitsListener := true, len(unlisted) > 0
+	mayBeElsewhere, began := s.role.IsUnprobed(), time.Now()
 	for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
 		if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
 			awaitsListener = false
 			s.setServing(s.instance.Number, true)
 			s.mark(generation, record.InstanceReady, 1)
+		}
+		if mayBeElsewhere = mayBeElsewhere && awaitsListener; mayBeElsewhere && time.Since(began) > otherPortDelay {
+			mayBeElsewhere = !s.findOtherPort(unlisted[0])
 		}
 		if saysStranger {
 			saysStranger = !s.findStranger(ports, awaitsListener)
@@ -119,6 +126,19 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, g
 func (p startedProcess) listens() bool {
 	found, _ := health.FindListeners(p.process.Ports[0], p.process.Ports[0])
 	return slices.ContainsFunc(found, func(l health.ListeningSocket) bool { return l.BelongsTo(p.OwnsProcess) })
+}
+
+// findOtherPort logs that a process without a probe listens on other ports than that of its endpoint, and
+// reports whether it does.
+func (s *supervisor) findOtherPort(one startedProcess) bool {
+	ports, _ := health.ListeningPorts(one.OwnsProcess)
+	if len(ports) == 0 {
+		return false
+	}
+	s.cfg.Log.Warn(fmt.Sprintf("the endpoint of %s of %s, port %d, is not listed, because its processes listen on %s "+
+		"%s instead: give them $BRINGUPD_PORT", s.instanceName(), s.cfg.Name, one.process.Ports[0],
+		textutil.PluralForm(len(ports), "port"), textutil.FormatRanges(ports)))
+	return true
 }
 
 // hasStranger reports whether another user listens on one of the ports from low to high.
