@@ -36,6 +36,9 @@ const (
 	violationName = "violations" // a line for each second copy
 )
 
+// delayName returns the name of the file with the time that the servers of a role take for an answer.
+func delayName(role string) string { return "delay-" + role }
+
 // startFacts is what a process publishes when it has started.
 type startFacts struct {
 	PID, Parent, Node int
@@ -104,7 +107,12 @@ func (s *standIn) togglePort() bool {
 		s.append(violationName, "%s: %v", s.name, err)
 		return false
 	}
-	ok := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+	ok := func(w http.ResponseWriter, _ *http.Request) {
+		text, _ := os.ReadFile(filepath.Join(s.dir, delayName(s.role)))
+		delay, _ := time.ParseDuration(string(text))
+		time.Sleep(delay)
+		w.WriteHeader(http.StatusOK)
+	}
 	server := &http.Server{Handler: http.HandlerFunc(ok)}
 	s.server = server
 	go func() { _ = server.Serve(listener) }()
