@@ -167,7 +167,7 @@ func (inv *invocation) warnOfVariables(all config.List, defs []roles.Definition)
 	}
 	isSet := func(name string) bool { return os.Getenv(name) != "" }
 	for _, sentence := range slices.Concat(all.FindIneffective(os.Environ(), known),
-		rolefile.CommandWarnings(defs, isSet)) {
+		rolefile.Warnings(defs, isSet)) {
 		console.ReportStartWarning(inv.streams.Err, inv.logsJSON, sentence)
 	}
 }

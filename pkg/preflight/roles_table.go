@@ -95,13 +95,12 @@ func describeLevels(levels [][]string) string {
 // nodes without roles.
 func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	var unprobed, idle, spare []string
-	restarts, ends := false, false
+	restarts := false
 	for i := range p.roles {
 		if p.roles[i].IsUnprobed() {
 			unprobed = append(unprobed, p.roles[i].Name)
 		}
 		restarts = restarts || p.roles[i].Restarts.Max > 0
-		ends = ends || p.roles[i].Primary
 	}
 	for _, place := range p.Plan.IdleNodes() {
 		idle = append(idle, p.Plan.Nodes[place].Host)
@@ -112,9 +111,6 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	if len(unprobed) > 0 {
 		fmt.Fprintf(b, "no probe: %s: ready once it runs; an endpoint is listed once its process listens there\n",
 			strings.Join(unprobed, ", "))
-	}
-	if !ends {
-		b.WriteString("no primary role: the run goes on until bringupd stop; give primary: true to a role whose end ends it\n")
 	}
 	if len(idle) > 0 {
 		fmt.Fprintf(b, "idle:  %d of %d nodes have no role: %s\n", len(idle), len(p.Plan.Nodes), listHosts(idle))
@@ -129,7 +125,7 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 		b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun " +
 			"--no-kill --kill-on-bad-exit=0.\n")
 	}
-	for _, sentence := range rolefile.CommandWarnings(p.roles, func(string) bool { return false }) {
+	for _, sentence := range rolefile.Warnings(p.roles, func(string) bool { return false }) {
 		fmt.Fprintf(b, "warning: %s\n", sentence)
 	}
 }

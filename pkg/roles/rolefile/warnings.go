@@ -18,10 +18,14 @@ var commandVariables = []string{
 	"BRINGUPD_GPU_COUNT", "BRINGUPD_NVLINK_DOMAIN", "BRINGUPD_TOPOLOGY", "BRINGUPD_NCCL_RAS_ADDR",
 }
 
-// CommandWarnings returns sentences about commands of the roles that the shell does not run as the user
-// means: they refer to a variable of bringupd that no process gets, and that the user has not set according
-// to isSet, or /bin/sh may not understand them.
-func CommandWarnings(defs []roles.Definition, isSet func(name string) bool) (sentences []string) {
+// Warnings returns sentences about what may be a mistake in the roles: none of them is primary; a command
+// refers to a variable of bringupd that no process gets, and that the user has not set according to isSet; or
+// /bin/sh may not understand a command.
+func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences []string) {
+	if len(defs) > 0 && !slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.Primary }) {
+		sentences = append(sentences, "no role is primary, so the run goes on until bringupd stop: give primary: true "+
+			"to a role whose end ends it")
+	}
 	for at := range defs {
 		def := &defs[at]
 		known := slices.AppendSeq(append(roles.VariableNames(defs, def), commandVariables...), maps.Keys(def.Program.Env))
