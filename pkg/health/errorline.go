@@ -144,7 +144,7 @@ var epilogues = textutil.CompileLazily(`^(?:wandb: .*|Exception ignored in.*|sys
 	`|.* FAILED|Failures:|Root Cause \(first observed failure\):|\[\d+\]:` + // torchrun
 	`|\[[\d :,.-]+\] \[(?:INFO|ERROR)\] \[launch\.py.*` + // the launcher of deepspeed
 	`|- (?:objects|bytes) restored: \d+|Refer to the documentation on how to address the out of memory` +
-	` issue: .*` + // of Ray's OutOfMemoryError
+	` issue: .*` + // in Ray's report about memory
 	`|srun: .*|slurmstepd\S*: error: \*\*\* STEP .*|-{5,}|={5,}|\*{5,})$`)
 
 // isEpilogue reports whether a line says nothing about what has ended a program.

@@ -15,7 +15,7 @@ type programError struct {
 const runAsRanks = "run the program as ranks, which get RANK and the other variables: " +
 	"--ranks-per-node=gpu, or a number (ranks-per-node: gpu in a role)"
 
-// portTaken are the errors of torch, ZeroMQ and uvicorn about a port that another process has.
+// portTaken are the errors of torch, zmq and uvicorn about a port that another process has.
 var portTaken = []string{
 	"The server socket has failed to listen on any local network address",
 	"zmq.error.ZMQError: Address already in use", "error while attempting to bind on address",
