@@ -401,7 +401,7 @@ func (l knownLauncher) parseArguments(args []string) (own arguments) {
 			if l.noProgram {
 				continue
 			}
-			own.program = strings.Join(args[at:], " ")
+			own.program = strings.TrimPrefix(strings.Join(args[at:], " "), "-- ")
 			break
 		}
 		name = strings.ReplaceAll(name, "_", "-")

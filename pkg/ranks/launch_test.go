@@ -174,9 +174,10 @@ func TestLauncherAdvice(t *testing.T) {
 		"llamafactory-cli train x.yml":                              "--ranks-per-node=gpu -- llamafactory-cli train x.yml",
 		"axolotl train x.yml":                                       "-- axolotl train --launcher=python …",
 		"horovodrun -np 4 python t.py":                              "--ranks-per-node=4 -- python t.py",
-		"torchrun":                                                  "--ranks-per-node=gpu -- …;",
-		"mpirun -n 4 ./app":                                         "leave it out",
-		"torchx run dist.ddp":                                       "--ranks-per-node=gpu",
+		"torchrun --nproc-per-node=2 -- t.py --x":                   "--ranks-per-node=2 -- python t.py --x;",
+		"torchrun":            "--ranks-per-node=gpu -- …;",
+		"mpirun -n 4 ./app":   "leave it out",
+		"torchx run dist.ddp": "--ranks-per-node=gpu",
 	} {
 		if got := ranks.LauncherAdvice(strings.Fields(command)); !strings.Contains(got+";", want) {
 			t.Errorf("%s: the advice is %q, want %q", command, got, want)
