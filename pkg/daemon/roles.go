@@ -459,8 +459,12 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 // The node gives the processes of roles what they get from it: it implements [instances.Host].
 
 // Environ implements [instances.Host].
-func (n *node) Environ(kind launcher.ChildKind, more ...map[string]string) []string {
-	return n.environ(kind, n.cfg.Environ, n.slot.Load(), &service.Team{Hosts: n.id.Hosts}, more...)
+func (n *node) Environ(isRank bool, more map[string]string) []string {
+	kind := launcher.ChildProcess
+	if isRank {
+		kind = launcher.ChildRank
+	}
+	return n.environ(kind, n.cfg.Environ, n.slot.Load(), &service.Team{Hosts: n.id.Hosts}, more)
 }
 
 // ServiceEnviron implements [instances.Host].

@@ -17,7 +17,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
@@ -105,12 +104,8 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
-	kind := launcher.ChildProcess
-	if s.role.Placement.HasRanks {
-		kind = launcher.ChildRank
-	}
 	known := maps.Clone(variables)
-	for _, entry := range e.cfg.Host.Environ(kind) {
+	for _, entry := range e.cfg.Host.Environ(s.role.Placement.HasRanks, nil) {
 		name, value, _ := strings.Cut(entry, "=")
 		if _, isKnown := known[name]; !isKnown && strings.HasPrefix(name, "BRINGUPD_") {
 			known[name] = value
@@ -128,7 +123,8 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 		}
 	}
 	maps.Copy(variables, start.userEnv)
-	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(kind, variables), Prepare: prepare}
+	start.spec = process.Spec{Argv: commandOf(s.role, p), Prepare: prepare,
+		Env: e.cfg.Host.Environ(s.role.Placement.HasRanks, variables)}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
 		start.ports = append(start.ports,

@@ -36,7 +36,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -335,12 +334,8 @@ type testHost struct {
 	run           *run
 }
 
-func (h testHost) Environ(_ launcher.ChildKind, more ...map[string]string) []string {
-	env := []string{"NODE=" + h.node}
-	for _, variables := range more {
-		env = envlist.With(env, variables)
-	}
-	return env
+func (h testHost) Environ(_ bool, more map[string]string) []string {
+	return envlist.With([]string{"NODE=" + h.node}, more)
 }
 
 // WorldConfig returns the configuration of worlds without servers for MPI, whose nodes reach the head
