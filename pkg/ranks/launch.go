@@ -177,7 +177,7 @@ func parseLaunch(argv, environ []string) (launch, bool) {
 
 // apply takes what the arguments say.
 func (l *launch) apply(own arguments) {
-	l.isAlone = len(l.unless) > 0 && !own.isSet(l.unless)
+	l.isAlone = l.joins || len(l.unless) > 0 && !own.isSet(l.unless)
 	switch {
 	case own.isSet(l.local):
 	case l.reaches:
@@ -306,6 +306,10 @@ func (l launch) advice(by Runners) string {
 		reason = "bringupd starts MPI ranks itself"
 	}
 	switch {
+	case l.framework != "" && by.AreOfRole:
+		return fmt.Sprintf("leave it out: framework: %s", l.framework)
+	case l.framework != "":
+		return fmt.Sprintf("leave it out: bringupd --framework=%s -- %s", l.framework, cmp.Or(l.program, "…"))
 	case l.findsNodes:
 		return "leave it out, because " + reason
 	case l.rank == "":

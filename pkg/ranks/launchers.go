@@ -15,6 +15,9 @@ type knownLauncher struct {
 	// which it runs once per node. Both are empty if there is none.
 	rank, node string
 	isMPI      bool // its ranks are those of an MPI
+	// framework is the value of --framework with which the driver needs no launcher; empty if it is one
+	// of ranks.
+	framework string
 }
 
 // spanNames have the nodes of a world of a launcher.
@@ -44,8 +47,10 @@ type reachNames struct {
 type programNames struct {
 	switches  []string // flags without a value
 	noProgram bool     // its arguments have no program, or it is the last of them
-	// It runs the program itself, as one process: with one of alone, or as a rank without any of unless.
+	// It runs the program itself, as one process: with one of alone, or as a rank without any of unless,
+	// or always if it joins, which those of all ranks do, however many.
 	alone, unless []string
+	joins         bool
 	needsScript   bool // other programs have this name, which run no Python script
 }
 
@@ -168,6 +173,10 @@ var knownLaunchers = []knownLauncher{
 			"verbose", "disable-cache", "gloo", "mpi", "jsrun", "tcp",
 		}},
 		rank: "%s", isMPI: true,
+	},
+	{
+		commands:     []string{"ray symmetric-run"},
+		programNames: programNames{joins: true}, rank: "%s", framework: "ray",
 	},
 	{
 		commands:  []string{"mpirun", "mpiexec", "orterun", "prterun"},
