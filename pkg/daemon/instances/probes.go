@@ -57,9 +57,14 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	if !s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) }) {
 		return
 	}
-	isReady := true
+	isReady, hasWarned := true, false
 	watch(start.ready, s.role.Ready.ProbeLimits, health.Tolerance{FailsIfRefused: true},
 		func(err error, hasFailed bool) {
+			if hasFailed && !hasWarned {
+				hasWarned = true
+				s.cfg.Log.Warn(fmt.Sprintf("%s of %s is not ready any more, and is not listed until it is: %v",
+					s.instanceName(), s.cfg.Name, err))
+			}
 			if isReady = err == nil || isReady && !hasFailed; ctx.Err() == nil {
 				s.publishReadiness(generation, all.Update(p.Rank, isReady))
 			}
