@@ -76,7 +76,8 @@ func TestValidate(t *testing.T) {
 		{"torchrun in the ranks of a role", role("torchrun train.py", 2),
 			"run role train (line 3): torchrun in each rank"},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
-		{"torchrun in the ranks of a role, one for each node", role("torchrun --nnodes=2 --node-rank=$GROUP_RANK t.py", 2), ""},
+		{"torchrun in the ranks of a role, one for each node",
+			role("torchrun --nnodes=2 --node-rank=$GROUP_RANK t.py", 2), ""},
 		{"torchrun in the ranks of a role, without its number", role("torchrun --nnodes=2 train.py", 2),
 			"without --node-rank each of them is node 0 of 2"},
 		{"torchrun in the ranks of a role, for more nodes", role("torchrun --nnodes=4 train.py", 2),
@@ -112,7 +113,9 @@ func TestValidate(t *testing.T) {
 		}, ""},
 		{"torchrun as the only role, on the head's node", func(c *Config) {
 			role("torchrun train.py", 1)(c)
-			c.Roles.Definitions[0].Placement = roles.Placement{Nodes: roles.NodesHead, NodesPerInstance: 1, RanksPerNode: 1}
+			c.Roles.Definitions[0].Placement = roles.Placement{
+				Nodes: roles.NodesHead, NodesPerInstance: 1, RanksPerNode: 1,
+			}
 		}, "as the driver of 4 nodes"},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
 		{"spares of roles", func(c *Config) {
@@ -224,7 +227,8 @@ func TestLaunchWarnings(t *testing.T) {
 		cfg.Driver = strings.Fields(tc.driver)
 		cfg.Roles.Definitions = []roles.Definition{{Name: "train", Program: roles.Program{Command: "torchrun t.py"},
 			Placement: roles.Placement{Nodes: roles.NodesRest, HasRanks: true, NodesPerInstance: roles.NodesAll}}}
-		if got := cfg.LaunchWarnings(); len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train (line 0): ") {
+		got := cfg.LaunchWarnings()
+		if len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train (line 0): ") {
 			t.Errorf("%s: got %q", tc.driver, got)
 		}
 	}

@@ -46,7 +46,8 @@ type MuxConfig struct {
 }
 
 // Mux merges the output of the ranks of one node into the daemon's standard output and standard error.
-// It writes whole lines, except progress bars of rank 0, and a slow reader does not block the ranks. It is safe for concurrent use.
+// It writes whole lines, except progress bars of rank 0, and a slow reader does not block the ranks.
+// It is safe for concurrent use.
 type Mux struct {
 	cfg      MuxConfig
 	out, err *fileSink // the same sink if both are the same file

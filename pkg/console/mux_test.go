@@ -71,13 +71,18 @@ func TestProgressBar(t *testing.T) {
 		begun  string // before the end
 		end    string // what follows
 	}{
-		"a bar":               {writes: []write{{0, "load\n\r 10%"}, {0, "\r 20%"}}, begun: "load\n\r 10%\r 20%", end: "\n"},
-		"in pieces":           {writes: []write{{0, "a"}, {0, "b\rc"}, {0, "d"}}, begun: "ab\rcd", end: "\n"},
-		"that ends":           {writes: []write{{0, "\r 10%"}, {0, "\r100%\ndone"}}, begun: "\r 10%\r100%\n", end: "done\n"},
-		"of DOS":              {writes: []write{{0, "a\r"}, {0, "\nb\r\n"}}, begun: "a\r\nb\r\n"},
-		"of another rank":     {writes: []write{{1, "\r 10%"}, {1, "\r 20%"}}, end: "\r 10%\r 20%\n"},
-		"between other lines": {writes: []write{{0, "\r 10%"}, {1, "note\n"}, {0, "\r 20%"}}, begun: "\r 10%\nnote\n\r 20%", end: "\n"},
-		"with tags":           {tag: true, writes: []write{{0, "\r 10%"}, {0, "\r 20%"}}, end: "[0 n3] \r 10%\r 20%\n"},
+		"a bar": {writes: []write{{0, "load\n\r 10%"}, {0, "\r 20%"}},
+			begun: "load\n\r 10%\r 20%", end: "\n"},
+		"in pieces": {writes: []write{{0, "a"}, {0, "b\rc"}, {0, "d"}},
+			begun: "ab\rcd", end: "\n"},
+		"that ends": {writes: []write{{0, "\r 10%"}, {0, "\r100%\ndone"}},
+			begun: "\r 10%\r100%\n", end: "done\n"},
+		"of DOS": {writes: []write{{0, "a\r"}, {0, "\nb\r\n"}},
+			begun: "a\r\nb\r\n"},
+		"of another rank": {writes: []write{{1, "\r 10%"}, {1, "\r 20%"}}, end: "\r 10%\r 20%\n"},
+		"between other lines": {writes: []write{{0, "\r 10%"}, {1, "note\n"}, {0, "\r 20%"}},
+			begun: "\r 10%\nnote\n\r 20%", end: "\n"},
+		"with tags": {tag: true, writes: []write{{0, "\r 10%"}, {0, "\r 20%"}}, end: "[0 n3] \r 10%\r 20%\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

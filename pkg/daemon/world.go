@@ -333,7 +333,8 @@ func (n *node) WorldConfig() world.NodeConfig {
 	return world.NodeConfig{
 		Config: &n.cfg, RunDir: n.Dir.Path(), Layout: n.layout, BindKinds: n.boundResources(),
 		Children: n.children, Background: n.Background,
-		Trail: n.Events, Log: n.Log, Warn: n.nodeEvents.Warn, SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
+		Trail: n.Events, Log: n.Log, Warn: n.nodeEvents.Warn, SocketDir: n.privateDir.EnsureSocketDir,
+		RendezvousLink: n.rendezvousLink,
 	}
 }
 

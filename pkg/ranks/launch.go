@@ -117,7 +117,8 @@ func LookBelow(runner string, pid func() int, by Runners) process.Look {
 			case f == nil && l.reach == reachesAll:
 				return "" // it starts the others below it on all nodes
 			case f != nil && found == "":
-				found = fmt.Sprintf("%s runs %s (process %d): %s; %s", runner, f.name, p.PID, f.problem, f.advice)
+				found = fmt.Sprintf("%s runs %s (process %d): %s; %s",
+					runner, f.name, p.PID, f.problem, f.advice)
 			}
 		}
 		return found
@@ -214,7 +215,12 @@ func (l *launch) apply(own arguments) {
 	if all := number(total); perNode == "" && all > 0 && l.max > 0 {
 		perNode = strconv.Itoa(max(1, all/l.max))
 	}
-	l.slots = cmp.Or(map[string]string{"cpu": PerCore, "gpu": PerGPU}[perNode], textOf(number(perNode)), PerGPU)
+	l.slots = PerGPU
+	if n := number(perNode); n > 0 {
+		l.slots = strconv.Itoa(n)
+	} else if perNode == "cpu" {
+		l.slots = PerCore
+	}
 	command := l.rank
 	if own.isSet([]string{"no-python", "c", "command-mode"}) {
 		command = strings.Replace(command, "python %s", "%s", 1)
@@ -239,8 +245,8 @@ func (l launch) judge(by Runners) *Finding {
 		}
 		f.problem = "it starts processes only on the head's node, which leaves the others idle"
 		if l.min > 1 {
-			f.problem = fmt.Sprintf("it starts processes only on the head's node, and with %s it waits for others, "+
-				"which nothing starts", l.said)
+			f.problem = fmt.Sprintf("it starts processes only on the head's node, and with %s it waits for "+
+				"others, which nothing starts", l.said)
 		}
 		if l.isVague {
 			f.problem = "unless a default file of it names others, " + f.problem
@@ -280,8 +286,8 @@ func (l launch) judge(by Runners) *Finding {
 	return f
 }
 
-// judgeNumber returns why a launcher that knows how many nodes it spans cannot know which of them is its
-// own, because all ranks run the same command.
+// judgeNumber returns why a launcher that knows how many nodes it spans cannot know which of them is
+// its own, because all ranks run the same command.
 func (l launch) judgeNumber(by Runners) *Finding {
 	if !by.IsRanked || by.MinRanks < 2 || l.isAlone || l.reach != reachesNone || l.differs ||
 		l.min != l.max || l.max < 2 {
@@ -297,7 +303,8 @@ func (l launch) judgeNumber(by Runners) *Finding {
 
 // advice returns what to do instead of running the launcher.
 func (l launch) advice(by Runners) string {
-	asRanks, onNodes := "bringupd --ranks-per-node=%s -- %s", "bringupd --ranks-per-node=1 -- sh -c 'exec %s %s …'"
+	asRanks := "bringupd --ranks-per-node=%s -- %s"
+	onNodes := "bringupd --ranks-per-node=1 -- sh -c 'exec %s %s …'"
 	if by.AreOfRole {
 		asRanks, onNodes = "ranks-per-node: %s, command: %s", "ranks-per-node: 1, command: exec %s %s …"
 	}
@@ -371,7 +378,8 @@ func stripWrapper(argv []string) (command, assigned []string) {
 			at++
 		}
 		return argv[at:], assigned
-	case len(argv) > 2 && filepath.Base(argv[0]) == "uv" && argv[1] == "run" && !strings.HasPrefix(argv[2], "-"):
+	case len(argv) > 2 && filepath.Base(argv[0]) == "uv" && argv[1] == "run" &&
+		!strings.HasPrefix(argv[2], "-"):
 		return argv[2:], nil
 	}
 	return argv, nil
@@ -409,8 +417,8 @@ func (l knownLauncher) parseArguments(args []string) (own arguments) {
 			break
 		}
 		name = strings.ReplaceAll(name, "_", "-")
-		hasValue := !slices.Contains(l.switches, name) && at+1 < len(args) && !strings.HasPrefix(args[at+1], "-")
-		if !isJoined && hasValue {
+		hasValue := at+1 < len(args) && !strings.HasPrefix(args[at+1], "-")
+		if !isJoined && hasValue && !slices.Contains(l.switches, name) {
 			at++
 			value = args[at]
 		}
@@ -475,7 +483,7 @@ func nodeRange(text string) (minimum, maximum int) {
 // colon and more.
 func countHosts(list, separator string) int {
 	var hosts []string
-	for _, host := range strings.Split(list, separator) {
+	for host := range strings.SplitSeq(list, separator) {
 		name, _, _ := strings.Cut(host, ":")
 		hosts = append(hosts, name)
 	}
@@ -490,12 +498,4 @@ func number(text string) int {
 		return 0
 	}
 	return max(n, 0)
-}
-
-// textOf returns a positive number as text, and otherwise nothing.
-func textOf(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
 }

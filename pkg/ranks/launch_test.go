@@ -155,7 +155,8 @@ func TestJudgeUncertainNumbers(t *testing.T) {
 			t.Errorf("%s by %+v: got %+v", tc.command, tc.by, f)
 		}
 	}
-	if f := ranks.JudgeCommand([]string{"torchrun", "t.py"}, []string{"PET_NNODES=2", "PET_NODE_RANK=1"}, ofNodes); f != nil {
+	environ := []string{"PET_NNODES=2", "PET_NODE_RANK=1"}
+	if f := ranks.JudgeCommand([]string{"torchrun", "t.py"}, environ, ofNodes); f != nil {
 		t.Error(f)
 	}
 }
@@ -170,9 +171,9 @@ func TestLauncherAdvice(t *testing.T) {
 		"accelerate launch --num_processes 8 --num_machines 2 t.py": "--ranks-per-node=4 -- python t.py;",
 		"accelerate launch --config_file=x t.py":                    "--num_machines=$GROUP_WORLD_SIZE",
 		"deepspeed --num_gpus 8 t.py --deepspeed":                   "--ranks-per-node=8 -- python t.py --deepspeed",
-		"composer -n 8 -c ./train":                                  "--ranks-per-node=8 -- sh -c 'NODE_RANK=$GROUP_RANK exec ./train'",
+		"composer -n 8 -c ./train":                                  "-- sh -c 'NODE_RANK=$GROUP_RANK exec ./train'",
 		"tune run --nproc_per_node 2 full --config x":               "--ranks-per-node=2 -- tune run full --config x",
-		"llamafactory-cli train x.yml":                              "--ranks-per-node=gpu -- llamafactory-cli train x.yml",
+		"llamafactory-cli train x.yml":                              "=gpu -- llamafactory-cli train x.yml",
 		"axolotl train x.yml":                                       "-- axolotl train --launcher=python …",
 		"horovodrun -np 4 python t.py":                              "--ranks-per-node=4 -- python t.py",
 		"torchrun --nproc-per-node=2 -- t.py --x":                   "--ranks-per-node=2 -- python t.py --x;",
@@ -199,15 +200,16 @@ func TestLookBelow(t *testing.T) {
 		isOther bool // the driver is another process
 		isFound bool
 	}{
-		"in a script":             {script: "exec -a torchrun sleep 600", by: ofDriver, isFound: true},
-		"of a script":             {script: "(exec -a torchrun sleep 600) & wait", by: ofDriver, isFound: true},
-		"not below the driver":    {script: "(exec -a torchrun sleep 600) & wait", by: ofDriver, isOther: true},
-		"another program":         {script: "(exec -a python sleep 600) & wait", by: ofDriver},
-		"with its variables":      {script: "export PET_NNODES=2; (exec -a torchrun sleep 600) & wait", by: ofNodes},
-		"in each rank":            {script: "(exec -a torchrun sleep 600) & wait", by: ofRanks, isFound: true},
-		"beside ssh":              {script: "(exec -a torchrun sleep 600)& exec -a /bin/ssh sleep 600", by: ofDriver},
-		"below mpirun":            {script: "(exec -a torchrun sleep 600)& exec -a mpirun sleep 600", by: ofDriver},
-		"beside another launcher": {script: "(exec -a torchrun sleep 600)& exec -a composer sleep 600", by: ofDriver, isFound: true},
+		"in a script":          {script: "exec -a torchrun sleep 600", by: ofDriver, isFound: true},
+		"of a script":          {script: "(exec -a torchrun sleep 600) & wait", by: ofDriver, isFound: true},
+		"not below the driver": {script: "(exec -a torchrun sleep 600) & wait", by: ofDriver, isOther: true},
+		"another program":      {script: "(exec -a python sleep 600) & wait", by: ofDriver},
+		"with its variables":   {script: "export PET_NNODES=2; (exec -a torchrun sleep 600) & wait", by: ofNodes},
+		"in each rank":         {script: "(exec -a torchrun sleep 600) & wait", by: ofRanks, isFound: true},
+		"beside ssh":           {script: "(exec -a torchrun sleep 600)& exec -a /bin/ssh sleep 600", by: ofDriver},
+		"below mpirun":         {script: "(exec -a torchrun sleep 600)& exec -a mpirun sleep 600", by: ofDriver},
+		"beside another launcher": {
+			script: "(exec -a torchrun sleep 600)& exec -a composer sleep 600", by: ofDriver, isFound: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := exec.Command("bash", "-c", tc.script)

@@ -2,9 +2,9 @@ package ranks
 
 import "slices"
 
-// knownLauncher is what is known of a program that starts the processes of a world itself. Names of flags
-// are without leading dashes, with - for _, and with =VALUE if only that counts; names in capitals
-// are those of variables.
+// knownLauncher is what is known of a program that starts the processes of a world itself. Names of
+// flags are without leading dashes, with - for _, and with =VALUE if only that counts; names in
+// capitals are those of variables.
 type knownLauncher struct {
 	// commands are the first words of its command lines. Those of a Python module begin with -m.
 	commands []string

@@ -65,7 +65,7 @@ var mistakes = []mistake{
 	{`bringupd local --nodes=2 -- torchrun --nnodes=2 t.py`, 64, "--ranks-per-node=1 -- sh -c 'exec torchrun"},
 	{`bringupd local --nodes=2 --ranks-per-node=2 -- torchrun --nnodes=2 t.py`, 64, "4 ranks run it"},
 	{`bringupd local --nodes=2 --ranks-per-node=1 -- torchrun --nnodes=2 t.py`, 64, "without --node-rank"},
-	{`bringupd local --nodes=2 -- composer -n 2 t.py`, 64, "--ranks-per-node=2 -- sh -c 'NODE_RANK=$GROUP_RANK exec python t.py'"},
+	{`bringupd local --nodes=2 -- composer -n 2 t.py`, 64, "-- sh -c 'NODE_RANK=$GROUP_RANK exec python t.py'"},
 	{`bringupd local --nodes=2 --dry-run -- deepspeed t.py`, 0, "--ranks-per-node=gpu -- python t.py"},
 	{`bringupd local --nodes=2 --ranks-per-node=1 -- mpirun ./app`, 64, "leave it out"},
 	{`bringupd local --ranks=100000 -- true`, 65, "--oversubscribe"},

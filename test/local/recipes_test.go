@@ -29,7 +29,9 @@ func TestRecipes(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", dirs[0])
 			env.Setenv("TESTDATA", dirs[1])
-			for _, name := range []string{"TORCH", "DASK", "LIGHTNING", "ACCELERATE", "RAPIDSMPF", "LLAMA", "OPENAI", "ROUTERS"} {
+			for _, name := range []string{
+				"TORCH", "DASK", "LIGHTNING", "ACCELERATE", "RAPIDSMPF", "LLAMA", "OPENAI", "ROUTERS",
+			} {
 				has := os.Getenv("BRINGUPD_TEST_" + name)
 				if has == "" {
 					return fmt.Errorf("cannot run without %s: BRINGUPD_TEST_%s must name what has it", name, name)

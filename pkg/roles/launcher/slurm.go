@@ -517,8 +517,9 @@ func unboundSrun(env Environment, count int) string {
 // without a reason in the number of threads of a core.
 func isSlurmBound(env Environment, cpus int) bool {
 	granted := slurmCPUs(env, 0)
-	isOneThread := env.valueOf("SLURM_HINT") == "nomultithread" || env.valueOf("SLURM_THREADS_PER_CORE") == "1"
-	return cpus > 0 && cpus < granted && !(isOneThread && 2*cpus == granted)
+	hasOneThread := env.valueOf("SLURM_HINT") == "nomultithread" ||
+		env.valueOf("SLURM_THREADS_PER_CORE") == "1"
+	return cpus > 0 && cpus < granted && (!hasOneThread || 2*cpus != granted)
 }
 
 // MoreCPUs returns how to start this daemon with count CPUs, or an empty string if that is unknown.
