@@ -1,10 +1,13 @@
 package process
 
 import (
+	"context"
+	"maps"
 	"os"
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,4 +44,39 @@ func TestTree(t *testing.T) {
 		t.Errorf("of %d there are %+v", child.PID(), found)
 	}
 	child.Stop(t.Context(), time.Second, syscall.SIGTERM)
+}
+
+// TestWatchTree verifies that what a look says twice in a row is reported once, and what it says now
+// and then is not.
+func TestWatchTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		began, looked, flapped := time.Now(), 0, 0
+		reports := map[string]time.Duration{}
+		WatchTree(ctx, func(words string) {
+			if _, again := reports[words]; again {
+				t.Errorf("%q is reported again", words)
+			}
+			reports[words] = time.Since(began)
+		}, func([]TreeProcess) string {
+			flapped++
+			return []string{"", "for a moment"}[flapped%2]
+		}, func(tree []TreeProcess) string {
+			if len(tree) == 0 || tree[0].PID != os.Getpid() {
+				t.Errorf("the tree is %v", tree)
+			}
+			looked++
+			return "always"
+		}, func([]TreeProcess) string {
+			if time.Since(began) < time.Minute {
+				return ""
+			}
+			return "late"
+		})
+		want := map[string]time.Duration{"always": 3 * time.Second, "late": 91 * time.Second}
+		if !maps.Equal(reports, want) || looked != 2 || flapped < 20 {
+			t.Errorf("reported %v, want %v, after %d looks and %d", reports, want, looked, flapped)
+		}
+	})
 }
