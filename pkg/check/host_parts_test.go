@@ -32,8 +32,10 @@ func TestDisk(t *testing.T) {
 		hint  string // how it begins; not compared if it is empty
 	}{
 		{"room", disk{space: roomy}, Pass, "", ""},
-		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment, "remove files"},
-		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment, "remove files"},
+		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment,
+			"remove files"},
+		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment,
+			"remove files"},
 		{"a container's own, empty", disk{space: files.Space{Size: 16 << 20, Free: 16 << 20}}, Fail, ClassEnvironment,
 			"use a larger directory"},
 		{"the same, full", disk{space: files.Space{Size: 16 << 20}, proveErr: syscall.ENOSPC}, Fail, ClassEnvironment,

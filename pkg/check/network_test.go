@@ -25,8 +25,9 @@ func TestNetwork(t *testing.T) {
 		{"no interfaces can be read", fine, nil, nil, errors.New("no"), []Verdict{Pass, Unknown}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{Root: tree(t, nil), TempDir: t.TempDir(), system: node{}, Network: &Network{NameProblem: tc.nameProblem,
-				FindMistakes: func() ([]string, []string, error) { return tc.wrong, tc.doubtful, tc.err }}}
+			h := &Host{Root: tree(t, nil), TempDir: t.TempDir(), system: node{}}
+			h.Network = &Network{NameProblem: tc.nameProblem,
+				FindMistakes: func() ([]string, []string, error) { return tc.wrong, tc.doubtful, tc.err }}
 			var got []Verdict
 			for _, f := range h.Inspect(t.Context(), nil) {
 				if f.ID == idName || f.ID == IDNetEnv {

@@ -40,8 +40,9 @@ BRINGUPD_RANK=3 BRINGUPD_SOCKET=/outer`)
 			"WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=n1", "PMI_RANK=1", "BRINGUPD_RANK=3"})},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			child := Environment{Kind: tc.kind, Run: "17.0", Dir: "/logs/17.0", Slot: &Slot{Place: 1, Size: 2}, Team: tc.team,
-				ID: launcher.Identity{NodeIndex: 1, Size: 2, Host: "n2"}, Credentials: map[string]string{"A_KEY": "k"}}
+			child := Environment{Kind: tc.kind, Run: "17.0", Dir: "/logs/17.0", Team: tc.team,
+				Slot: &Slot{Place: 1, Size: 2}, ID: launcher.Identity{NodeIndex: 1, Size: 2, Host: "n2"},
+				Credentials: map[string]string{"A_KEY": "k"}}
 			want := append(slices.Clip(tc.want), "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=/logs/17.0",
 				"BRINGUPD_ATTEMPT=0", "BRINGUPD_NODE_HOST=n2", "BRINGUPD_NODE_RANK=1", "BRINGUPD_NODE_COUNT=2",
 				"BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_LAUNCH_COUNT=2")

@@ -81,7 +81,8 @@ const (
 // other controllers.
 func noIndexError(env Environment, hostname string) error {
 	const format = "start it with: sh -c 'exec bringupd --rank=$%s --nnodes=%s --job-id=%s …'"
-	problem := "cannot tell which pod this is: it runs in %s, but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)"
+	problem := "cannot tell which pod this is: it runs in %s, " +
+		"but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)"
 	e := &LaunchError{InShell: true}
 	switch {
 	case env.valueOf(workerSetIndex) != "":

@@ -38,7 +38,8 @@ func TestOwnName(t *testing.T) {
 
 func TestNetworkMistakes(t *testing.T) {
 	resolve := func(host string) ([]netip.Addr, error) {
-		known := map[string]string{"n1": "10.0.0.7", "n2": "10.0.0.9", "localhost": "::1 127.0.0.1", "self": "127.0.1.1"}
+		known := map[string]string{"n1": "10.0.0.7", "n2": "10.0.0.9", "localhost": "::1 127.0.0.1",
+			"self": "127.0.1.1"}
 		switch found := addrs(known[host]); {
 		case len(found) > 0:
 			return found, nil

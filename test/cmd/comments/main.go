@@ -21,7 +21,8 @@ var identifier = regexp.MustCompile(`\b[a-z]\w*\.[A-Z]\w*\b|\b[A-Za-z]*[a-z][A-Z
 
 // foreign matches names of products, and of settings and functions of other programs.
 var foreign = regexp.MustCompile(`^(nvml|cuda|nccl)[A-Z]|^(Open(MPI|PMIx|PBS|SSH|SSL|SHMEM|Telemetry)|` +
-	`vLLM|NeMo|PyTorch|TensorPipe|DeepSpeed|ConnectX|InfiniBand|MooseFS|BeeGFS|DevTools|AgentBaker|ChaCha20|RoCE|MoM|mW|gN|` +
+	`vLLM|NeMo|PyTorch|TensorPipe|DeepSpeed|` +
+	`ConnectX|InfiniBand|MooseFS|BeeGFS|DevTools|AgentBaker|ChaCha20|RoCE|MoM|mW|gN|` +
 	`JobSets?|KillOnBadExit|SignalChildrenProcesses|UnkillableStepTimeout|WaitTime|cleanPodPolicy|` +
 	`normalizeClusterIPs)$`)
 
