@@ -229,8 +229,10 @@ func TestRefusesLaunch(t *testing.T) {
 		says []string
 	}{
 		{"no launcher", nil, []string{"run"}, []string{"not under srun", "bringupd local"}},
-		{"batch shell", but("SLURM_STEP_ID="), nil,
+		{"batch shell", but("SLURM_STEP_ID=", "SLURM_STEP_NODELIST=", "SLURM_PROCID=0"), nil,
 			[]string{"cannot start in the batch shell of job 7", "srun --nodes=2 --ntasks=2"}},
+		{"a step whose number is lost", but("SLURM_STEP_ID="), nil,
+			[]string{"SLURM_STEP_ID is not set, but SLURM_", "let all SLURM_ variables through"}},
 		{"tasks and nodes differ", but("SLURM_NTASKS=4"), nil,
 			[]string{"cannot run 4 daemons on 2 nodes", "start it with: srun"}},
 		{"two daemons on a node", but("SLURM_LOCALID=1"), nil, []string{"cannot run two daemons on one node"}},
