@@ -115,9 +115,10 @@ func TestCodesOfScripts(t *testing.T) {
 		}
 		for _, tc := range []struct{ srun, run, want int }{{137, 0, 0}, {137, 3, 3}, {0, 3, 0}, {65, 0, 65}} {
 			dir := t.TempDir()
+			const asked = `[ "$*" = "status --log-dir=%s/bringupd-logs --code=%d 7" ] && exit %d; exit 99`
 			for name, line := range map[string]string{
 				"srun":     fmt.Sprintf("exit %d", tc.srun),
-				"bringupd": fmt.Sprintf(`[ "$*" = "status --log-dir=%s/bringupd-logs --code=%d 7" ] && exit %d; exit 99`, dir, tc.srun, tc.run),
+				"bringupd": fmt.Sprintf(asked, dir, tc.srun, tc.run),
 			} {
 				if err := os.WriteFile(path.Join(dir, name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
 					t.Fatal(err)

@@ -188,13 +188,15 @@ func TestRefusesFile(t *testing.T) {
 		{"roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n",
 			"cannot use ready of role a (line 2): cannot read probe"},
 		{"role:\n- {name: a, nodes: 1, command: c}\n", `job.yaml:1: there is no key "role"; did you mean roles?`},
-		{"roles:\n- name: a\n  nodes: 1\n  command: echo a: b\n", `job.yaml:4: mapping values are not allowed in this ` +
-			`context; a text that contains ": "`},
+		{"roles:\n- name: a\n  nodes: 1\n  command: echo a: b\n", `job.yaml:4: mapping values are not allowed in ` +
+			`this context; a text that contains ": "`},
 		{"roles:\n- {name: a, nodes: 1, command: echo a: b}\n", `needs quotes, as in 'a: b', or a block`},
-		{"services:\n  web: {image: x}\n", "job.yaml:1: there is no key \"services\"; the programs of a job are a list under"},
+		{"services:\n  web: {image: x}\n",
+			"job.yaml:1: there is no key \"services\"; the programs of a job are a list under"},
 		{"spares: {3: 1}\nroles:\n- {name: a, nodes: 1, command: c}\n", "cannot use job.yaml:1: spares: no role has " +
 			"nodes of group 3: give a group of the roles: 0"},
-		{"x-a: &a {nodes: 1}\nroles:\n- {<<: *a, name: a, command: c, after: [b]}\n", "job.yaml:3: role a: after: there is no role b"},
+		{"x-a: &a {nodes: 1}\nroles:\n- {<<: *a, name: a, command: c, after: [b]}\n",
+			"job.yaml:3: role a: after: there is no role b"},
 		{"driver: python train.py\n", "job.yaml:1: give the driver as a list"},
 		{"driver: [python, null]\n", "give the driver as a list"},
 		{"- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},

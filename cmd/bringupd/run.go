@@ -148,8 +148,8 @@ func (inv *invocation) planOrRun(
 }
 
 // warnOfVariables reports variables that have no effect, although they look like those of settings, and
-// mistakes in the commands of roles. A daemon that bringupd has started leaves that to the process that has, and a run inside of
-// another one has the variables of that.
+// what may be a mistake in the roles. A daemon that bringupd has started leaves that to the process that
+// has, and a run inside of another one has the variables of that.
 func (inv *invocation) warnOfVariables(all config.List, defs []roles.Definition) {
 	isStarted := func(s *config.Setting) bool { return s.Hidden && s.Source == config.SourceFlag }
 	if os.Getenv(launcher.RunVariable) != "" || slices.ContainsFunc(all, isStarted) {

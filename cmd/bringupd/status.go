@@ -42,8 +42,8 @@ func (inv *invocation) statusCommand() *cli.Command {
 			"print JSON; with --watch, one line for each change"),
 		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").WithShortName("v"),
 		config.NewNumber("code", &s.otherCode, 0, 255,
-			"print nothing, and exit with the exit code of the run, or with this code if it has none: for job scripts, "+
-				"whose srun can end with the code of a daemon that was lost and replaced"),
+			"print nothing, and exit with the exit code of the run, or with this code if it has none: for job "+
+				"scripts, whose srun can end with the code of a daemon that was lost and replaced"),
 	)
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",

@@ -208,7 +208,6 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// TestStatusServe requests the page that the command serves, until a signal ends it.
 // TestStatusCode verifies the code with which a job script ends: that of the run, or the given one.
 func TestStatusCode(t *testing.T) {
 	running, failed, saved := runDir(t, 2, -1), runDir(t, 2, -1), runDir(t, 2, -1)
@@ -222,6 +221,7 @@ func TestStatusCode(t *testing.T) {
 	}
 }
 
+// TestStatusServe requests the page that the command serves, until a signal ends it.
 func TestStatusServe(t *testing.T) {
 	command := program(t, "status", "--serve=127.0.0.1:0", runDir(t, 4, 2))
 	out, err := command.StdoutPipe()

@@ -79,10 +79,11 @@ func syntaxError(path string, data []byte, err error) error {
 	if at, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(at, "line ") {
 		reason = after
 	}
-	if text := strings.TrimSpace(string(lines[line-1])); strings.Contains(text, ": ") &&
-		(strings.HasPrefix(reason, "mapping values are not allowed") || strings.HasPrefix(reason, "did not find expected")) {
-		reason += `; a text that contains ": " or begins with a sign needs quotes, as in 'a: b', or a block: "command: |" ` +
-			"and the text in the lines below, indented"
+	isOfText := strings.HasPrefix(reason, "mapping values are not allowed") ||
+		strings.HasPrefix(reason, "did not find expected")
+	if isOfText && bytes.Contains(lines[line-1], []byte(": ")) {
+		reason += `; a text that contains ": " or begins with a sign needs quotes, as in 'a: b', or a block: ` +
+			`"command: |" and the text in the lines below, indented`
 	}
 	return UsageErrorf("cannot read the configuration %s:%d: %s", path, line, reason)
 }
@@ -118,7 +119,8 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 		}
 		s := all.FindSetting(key.Value)
 		if value.Kind != yaml.ScalarNode && key.Value == "role" && len(blocks) > 0 {
-			return nil, UsageErrorf("cannot use %s: there is no key %q; did you mean %s?", at, key.Value, rolefile.RolesKey)
+			return nil, UsageErrorf("cannot use %s: there is no key %q; did you mean %s?", at, key.Value,
+				rolefile.RolesKey)
 		}
 		if s == nil || !s.IsFileKey() && !s.isRemoved {
 			return nil, unknownKeyError(at, key.Value, all, blocks)

@@ -47,7 +47,8 @@ func TestTolerance(t *testing.T) {
 		{"it is alive although it refuses", alive, []try{{0, refused}, {0, refused}, {0, refused}}, 0, 45 * s},
 		{"it hangs, and fails by the end of the try", alive, []try{{60 * s, late}}, 1, 60 * s},
 		{"it answers as late as it may", alive, []try{{59 * s, nil}, {59 * s, nil}}, 0, 60 * s},
-		{"it is dead for a minute", alive, []try{{10 * s, wrong}, {10 * s, wrong}, {10 * s, wrong}, {15 * s, wrong}}, 4, 60 * s},
+		{"it is dead for a minute", alive,
+			[]try{{10 * s, wrong}, {10 * s, wrong}, {10 * s, wrong}, {15 * s, wrong}}, 4, 60 * s},
 		{"it is counted from the beginning of the first miss", health.Tolerance{Try: s, Misses: 1, After: 10 * s},
 			[]try{{10 * s, late}}, 1, s},
 	} {
@@ -64,7 +65,8 @@ func TestTolerance(t *testing.T) {
 				}
 			}
 			if limit := tc.t.Limit(streak, now.Add(5*s)); fails != tc.fails || limit != tc.limit {
-				t.Errorf("failed by try %d, and the next one may last %s: want %d, %s", fails, limit, tc.fails, tc.limit)
+				t.Errorf("failed by try %d, and the next one may last %s: want %d, %s",
+					fails, limit, tc.fails, tc.limit)
 			}
 		})
 	}

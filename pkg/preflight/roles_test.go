@@ -182,12 +182,16 @@ func TestExceptions(t *testing.T) {
 		{"idle GPUs", server + "command: c}\n", "idle:  GPUs 0-7 of n0-n3: no process gets them\n"},
 		{"idle GPUs of some nodes", server + "command: c}\n- {name: b, nodes: 2, gpus: 3, command: c}\n",
 			"idle:  GPUs 3-7 of n0-n1, GPUs 0-7 of n2-n3: no process gets them\n"},
-		{"no primary", "- {name: a, nodes: all, gpus: all, command: c}\n", "warning: no role is primary, so the run goes on until bringupd stop: "},
+		{"no primary", "- {name: a, nodes: all, gpus: all, command: c}\n",
+			"warning: no role is primary, so the run goes on until bringupd stop: "},
 		{"a variable that is none", server + "command: serve $BRINGUPD_PROT}\n",
-			"warning: role a (line 2): a command gets an empty text: there is no variable $BRINGUPD_PROT; did you mean $BRINGUPD_PORT?\n"},
+			"warning: role a (line 2): a command gets an empty text: there is no variable $BRINGUPD_PROT; " +
+				"did you mean $BRINGUPD_PORT?\n"},
 		{"a default of a variable", server + "gpus: all, command: 'serve ${BRINGUPD_X:-1}'}\n", ""},
-		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X $BRINGUPD_GPU_COUNT}\n", ""},
-		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n", "a command is for bash, and /bin/sh may not"},
+		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X " +
+			"$BRINGUPD_GPU_COUNT}\n", ""},
+		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n",
+			"a command is for bash, and /bin/sh may not"},
 		{"a shell for it", server + "gpus: all, shell: bash, command: 'A=(1 2); serve ${A[0]}'}\n", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

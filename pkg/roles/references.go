@@ -8,20 +8,18 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// nodeVariables are the variables that all processes get from their node.
-var nodeVariables = []string{
+// commonVariables are the names of the variables that the processes of all roles get.
+var commonVariables = []string{
 	"BRINGUPD_RUN", "BRINGUPD_RUN_DIR", "BRINGUPD_ATTEMPT", "BRINGUPD_NODE_RANK", "BRINGUPD_NODE_COUNT",
 	"BRINGUPD_NODE_HOST", "BRINGUPD_NODE_ADDRESS", "BRINGUPD_NODE_INTERFACE", "BRINGUPD_LAUNCH_RANK",
-	"BRINGUPD_LAUNCH_COUNT", "BRINGUPD_GENERATION",
+	"BRINGUPD_LAUNCH_COUNT", "BRINGUPD_GENERATION", "BRINGUPD_ROLE", "BRINGUPD_ROLE_INDEX", "BRINGUPD_ROLE_COUNT",
+	"BRINGUPD_INSTANCE_RANK", "BRINGUPD_INSTANCE_SIZE", "BRINGUPD_INSTANCE_ADDRESS",
 }
 
 // VariableNames returns the names of the variables of bringupd that the processes of one of the roles get,
 // and to which its env and probes can refer.
 func VariableNames(defs []Definition, def *Definition) []string {
-	names := slices.Clone(nodeVariables)
-	for _, name := range []string{"ROLE", "ROLE_INDEX", "ROLE_COUNT", "INSTANCE_RANK", "INSTANCE_SIZE", "INSTANCE_ADDRESS"} {
-		names = append(names, "BRINGUPD_"+name)
-	}
+	names := slices.Clone(commonVariables)
 	if def.Placement.GPUs != GPUsAll {
 		names = append(names, "BRINGUPD_GPUS")
 	}

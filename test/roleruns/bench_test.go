@@ -115,7 +115,8 @@ func BenchmarkWithdrawal(b *testing.B) {
 						}
 						for _, reader := range servers {
 							gone.Go(func() {
-								took := awaitFile(reader.name, func(text string) bool { return !strings.Contains(text, port) }).Sub(at)
+								isGone := func(text string) bool { return !strings.Contains(text, port) }
+								took := awaitFile(reader.name, isGone).Sub(at)
 								mu.Lock()
 								defer mu.Unlock()
 								if ms := float64(took.Microseconds()) / 1000; reader == victim {

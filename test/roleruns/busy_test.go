@@ -24,7 +24,8 @@ func TestBusyServers(t *testing.T) {
 		"command: exec $" + programVariable
 	j.Write(delayName("slow"), "3s")
 	j.start("roles:\n- {name: slow, nodes: head, "+probes+"}\n- {name: busy, nodes: head, "+probes+"}\n"+
-		"- {name: client, nodes: head, primary: true, ready: \"tcp:$BRINGUPD_PORT\", command: exec $"+programVariable+"}\n",
+		"- {name: client, nodes: head, primary: true, ready: \"tcp:$BRINGUPD_PORT\", command: exec $"+
+		programVariable+"}\n",
 		[]string{programVariable + "=" + program}, "--nodes=1")
 	var files map[string]string
 	listed := func() (missing string) {
@@ -48,7 +49,8 @@ func TestBusyServers(t *testing.T) {
 	}
 	// Every answer of the second one takes 35 s for a while, and none is in time for a try.
 	j.Write(delayName("busy"), "35s")
-	for end := time.Now().Add(45 * time.Second); time.Now().Before(end) && !t.Failed(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(45 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		time.Sleep(20 * time.Millisecond)
 		if missing := listed(); missing != "" {
 			t.Errorf("not listed:%s", missing)
 		}

@@ -55,7 +55,8 @@ func TestWithdrawal(t *testing.T) {
 			s.set("alive", true)
 			s.set("ready", true)
 			inBubble(t, 2, `
-  - {name: server, nodes: all, `+tc.keys+` ready: "file:`+s.dir+`/ready", restarts: {max: 3, backoff: 100ms..1s}, command: serve}
+  - {name: server, nodes: all, `+tc.keys+` ready: "file:`+s.dir+`/ready",
+      restarts: {max: 3, backoff: 100ms..1s}, command: serve}
 `, func(r *run) {
 				file := filepath.Join(r.nodes[1].environment.endpointsDir, "server")
 				r.openGate()

@@ -247,7 +247,8 @@ func (r *roleReader) checkReferences(all []roles.Definition) {
 	for _, f := range r.env {
 		name, text := f.key.Value, r.def.Program.Env[f.key.Value]
 		if text != "" && (slices.Contains(known, name) || slices.Contains(commandVariables, name)) {
-			r.refuse(f.key, "%s: env: %s is set by bringupd: omit it, or give your variable another name", r.owner, name)
+			r.refuse(f.key, "%s: env: %s is set by bringupd: omit it, or give your variable another name",
+				r.owner, name)
 		}
 		for _, clause := range roles.UnknownVariables(text, known) {
 			r.refuse(f.value, "%s: env: %s: %s", r.owner, name, clause)

@@ -28,7 +28,8 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 	}
 	for at := range defs {
 		def := &defs[at]
-		known := slices.AppendSeq(append(roles.VariableNames(defs, def), commandVariables...), maps.Keys(def.Program.Env))
+		known := slices.Concat(roles.VariableNames(defs, def), commandVariables)
+		known = slices.AppendSeq(known, maps.Keys(def.Program.Env))
 		for _, text := range []string{def.Program.Command, def.Program.FollowerCommand} {
 			for _, name := range roles.References(text) {
 				if isSet(name) || strings.HasPrefix(name, "BRINGUPD_GPU_") {
@@ -40,8 +41,8 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 					def.Name, def.Line, clause))
 			}
 			if def.Program.Shell == "" && isOnlyBash(text) {
-				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command is for bash, and /bin/sh may not "+
-					"understand it: give shell: bash", def.Name, def.Line))
+				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command is for bash, and /bin/sh "+
+					"may not understand it: give shell: bash", def.Name, def.Line))
 			}
 		}
 	}
