@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,4 +90,38 @@ func TestRolesInTwoComponents(t *testing.T) {
 			t.Errorf("node %d is of component %d", place, offer.Group)
 		}
 	}
+}
+
+// TestScriptOfASavedRun kills a daemon whose server a role can do without: srun then ends with 137, and the
+// script that bringupd writes with the code of the run, so that jobs which depend on it start.
+func TestScriptOfASavedRun(t *testing.T) {
+	bed := claim(t, fewNodes)
+	bed.prependPath(beds.bin())
+	dir := bed.place(t)
+	bed.makeDir(t, filepath.Join(dir, "examples", "roles"))
+	must(t, os.WriteFile(filepath.Join(dir, "examples", "roles", "saved.yaml"), []byte(`roles:
+- {name: client, nodes: head, primary: true, command: "until [ -e `+dir+`/killed ]; do sleep 0.2; ls `+dir+
+		` >/dev/null; done; sleep 3"}
+- {name: server, nodes: others, require: {start: all, run: 1}, command: exec sleep 1002}
+`), 0o644))
+	script, err := exec.Command(program, "roles", "--nodes=3", "--sbatch",
+		filepath.Join(dir, "examples", "roles", "saved.yaml")).Output()
+	must(t, err)
+	path, logs := filepath.Join(dir, "job.sbatch"), filepath.Join(dir, "logs")
+	must(t, os.WriteFile(path, script, 0o755))
+	bed.setenv("LOG_DIR", logs)
+	b := bed.submitFile(t, dir, path)
+	bed.find(t, 1, "sleep", "1002")
+	bed.find(t, 2, "sleep", "1002")
+	kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
+	must(t, os.WriteFile(filepath.Join(dir, "killed"), nil, 0o644))
+	if result := resultOf(t, b, logs); result.Code != 0 {
+		t.Errorf("the run has ended with %d: %s", result.Code, result.Reason)
+	}
+	eventually(t, func() string {
+		if state := b.shown("JobState"); state != "COMPLETED" {
+			return "the job is " + state + " with the code " + b.shown("ExitCode")
+		}
+		return ""
+	})
 }
