@@ -85,12 +85,12 @@ func TestRestartOn(t *testing.T) {
 		says          string
 	}{
 		{"a driver, by default", once, nil, 3, "0",
-			"there is no further attempt: driver (3) does not lead to a restart without --restart-on=any"},
+			"bringupd starts no further attempt: driver (3) does not lead to a restart without --restart-on=any"},
 		{"a driver", once, []string{"--restart-on=any"}, 0, "0 1", "driver (3): attempt 2 of at most 3 follows"},
 		{"a driver that always fails", once + "; exit 4", []string{"--restart-on=any"}, 4, "0 1 2",
-			"there is no further attempt: driver (4) again, in attempt 3 of at most 3"},
+			"bringupd starts no further attempt: driver (4) again, in attempt 3 of at most 3"},
 		{"a driver, and its code", once, []string{"--restart-on=any", "--no-restart-codes=2-3"}, 3,
-			"0", "there is no further attempt: driver (3): there is no restart after this code"},
+			"0", "bringupd starts no further attempt: driver (3): there is no restart after this code"},
 		{"a rank, by default", once, []string{ranks}, 3, "0 0",
 			"rank (3) does not lead to a restart without --restart-on=rank"},
 		{"a rank", once + "; [ $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS = 1/2 ]",

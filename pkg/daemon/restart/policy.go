@@ -464,7 +464,7 @@ func CarryOut(
 		warn(end.NextAttempt.Reason)
 		return
 	case end.NextAttempt.Reason != "":
-		warn("there is no further attempt: " + end.NextAttempt.Reason)
+		warn("bringupd starts no further attempt: " + end.NextAttempt.Reason)
 	}
 	switch again := end.Requeue; {
 	case again == nil:

@@ -57,7 +57,8 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 			p.server, dir, p.err = startPMIxServer(ctx, cfg, log)
 		}
 		if p.err != nil && cfg.World.PMIx == pmix.Auto && ctx.Err() == nil {
-			log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(p.err))
+			// Most programs have no MPI. The end of one that lacks PMIx names the reason.
+			log.Debug("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(p.err))
 		}
 		close(p.started)
 		if p.server == nil {

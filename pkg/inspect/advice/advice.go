@@ -37,8 +37,7 @@ func (a *Summary) causeSteps() []string {
 		hangs := "check for swapping or a mount that hangs: free -m; ps -eo state,pid,wchan:30,args | grep ^D"
 		return append([]string{a.onNodes(a.Cause.FaultyNodes()) + hangs}, a.excludeNodes()...)
 	case health.CutOff:
-		network := a.onNodes(a.Cause.FaultyNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"
-		return slices.Concat([]string{network}, a.askAdmins(), a.excludeNodes())
+		return slices.Concat(a.inspectNetwork(), a.askAdmins(), a.excludeNodes())
 	case health.PeerLost:
 		return slices.Concat(a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
 	case health.NotReturned:
@@ -278,8 +277,11 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = slices.Concat(steps, a.findKiller([]int{c.NodeIndex}), a.moreMemory())
 	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
 	case c.Child == "" && c.Code == 127: // a framework's program is not in the job's PATH
-		steps = append(steps, fmt.Sprintf("activate the program's environment in the job's script: "+
-			"PATH on %s is the job's, not your login's", a.nodeName(c.NodeIndex)))
+		where := "activate the program's environment in the job's script"
+		if a.launcherWords().HowEnded != "" {
+			where = "put the program into the image, or its folder into PATH in the manifest"
+		}
+		steps = append(steps, fmt.Sprintf("%s: PATH on %s is the job's, not your login's", where, a.nodeName(c.NodeIndex)))
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: "+
 			"PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
@@ -357,9 +359,20 @@ func (a *Summary) longerTimeout(phase record.Phase) []string {
 		flag, textutil.FlagDuration(2*timeout), textutil.FlagDuration(timeout))}
 }
 
+// inspectNetwork returns the step that finds out why nodes were cut off.
+func (a *Summary) inspectNetwork() []string {
+	if ended := a.launcherWords().HowEnded; ended != "" {
+		return []string{"see what happened to " + a.nodeNames(a.Cause.FaultyNodes()) + ": " + ended}
+	}
+	return []string{a.onNodes(a.Cause.FaultyNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"}
+}
+
 // findKiller returns the step that finds out whether the kernel has killed a process on these
 // nodes.
 func (a *Summary) findKiller(nodes []int) []string {
+	if ended := a.launcherWords().HowEnded; ended != "" {
+		return []string{"see how " + a.nodeNames(nodes) + " ended: " + ended}
+	}
 	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: " +
 		"dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
@@ -403,9 +416,14 @@ func (a *Summary) askAdmins() []string {
 	if w.ShowNode == "" {
 		return nil
 	}
-	hosts := a.nodeNames(a.Cause.FaultyNodes())
+	nodes := a.Cause.FaultyNodes()
+	hosts := a.nodeNames(nodes)
+	given := hosts
+	if slices.ContainsFunc(nodes, func(node int) bool { return a.hostName(node) == "" }) {
+		given = "HOST" // the launcher does not tell their names
+	}
 	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s",
-		w.Title, hosts, launcher.ForNodes(w.ShowNode, hosts))}
+		w.Title, hosts, launcher.ForNodes(w.ShowNode, given))}
 }
 
 // excludeNodes returns the step that starts the job again without the nodes that caused the

@@ -99,6 +99,9 @@ func ofWorld(number int, gpus string) func(*record.Failure) {
 	return func(f *record.Failure) { f.WorldRank = &record.WorldRank{Number: number, GPUs: gpus} }
 }
 
+// inPod makes the job one of Kubernetes, where users cannot log in to nodes.
+func inPod(a *Summary) { a.ID.Launcher, a.ID.Job = launcher.LauncherKubernetes, "train" }
+
 func signalled(name string) func(*record.Failure) {
 	return func(f *record.Failure) { f.Signal = name }
 }
@@ -221,6 +224,12 @@ var nodeEndings = []ending{
 	failed("requeue-impossible", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17))).
 		with(func(a *Summary) { a.Requeue = &record.RequeueDecision{Reason: "an allocation"} }),
 	failed("host-hangs", cause(0, health.HostHangs, "driver", "node 17 (n17) hangs", lost(17))),
+	failed("daemon-died-in-a-pod", cause(0, health.DaemonDied, "driver", "the daemon of node 17 (n17) has died", lost(17))).
+		with(inPod),
+	failed("cut-off-pod", cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others", lost(3))).
+		with(inPod),
+	failed("host-lost-without-names", cause(3, health.HostLost, "driver", "the host of node 17 is lost", lost(17))).
+		with(func(a *Summary) { a.ID.Launcher, a.HostNames = launcher.LauncherFlux, nil }),
 	failed("cut-off", cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others", lost(3))),
 	failed("peer-lost", cause(0, health.PeerLost, "driver", "node 17 (n17) is lost: no heartbeat for 6.7s", lost(17))),
 	failed("not-back", cause(0, health.NotReturned, "join", "node 17 (n17) has not come back within 30s", lost(17))),

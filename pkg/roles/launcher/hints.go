@@ -29,6 +29,9 @@ type CommandHints struct {
 	DrainNode       string // how to drain {host} for a {reason}
 	AttachShell     string // opens a shell on {host}
 	NoRequeueReason string // why its jobs have no Requeuer, as a sentence
+	// HowEnded is how to see how the containers of a job ended, where users cannot log in to a node; empty
+	// if they can.
+	HowEnded string
 }
 
 // CommandHints returns the launcher's words for a job with this id, or the zero CommandHints if it
@@ -40,7 +43,7 @@ func (l Launcher) CommandHints(job string) CommandHints {
 	}
 	h := spec.hints
 	h.NoRequeueReason = cmp.Or(h.NoRequeueReason, "only jobs of Slurm can be requeued")
-	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason, &h.AttachShell} {
+	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason, &h.AttachShell, &h.HowEnded} {
 		*text = strings.ReplaceAll(*text, "{job}", job)
 	}
 	return h

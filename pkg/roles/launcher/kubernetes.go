@@ -30,6 +30,7 @@ var kubernetesLauncher = launcherSpec{
 		MoreTime:        "activeDeadlineSeconds: … of the Job",
 		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job {job}",
 		MemoryUsed:      "kubectl top pod -l job-name={job}",
+		HowEnded:        "kubectl describe pods -l job-name={job} (Last State, Reason: OOMKilled or Evicted)",
 		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
 	},
 	claim:    claimBy([]string{"JOB_COMPLETION_INDEX"}, "KUBERNETES_SERVICE_HOST", workerSetIndex, volcanoIndex),
@@ -59,6 +60,11 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 		return Identity{}, &LaunchError{Problem: problem, Fix: fix, InShell: want.Size == nil}
 	}
 	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}
+	if job := podJob(hostname, node); job != "" && hostname == fmt.Sprintf("%s-%d", job, node) && id.Size <= maxNodes {
+		for index := range id.Size { // the controller names all pods so
+			id.Hosts = append(id.Hosts, fmt.Sprintf("%s-%d", job, index))
+		}
+	}
 	if want.JobID == "" {
 		job := podJob(hostname, node)
 		if job == "" {
