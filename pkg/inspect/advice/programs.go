@@ -36,6 +36,9 @@ var programErrors = []programError{
 		"you can use SLURM's PMIx support",
 	}, step: "run the MPI program as ranks, without mpirun: --ranks-per-node=core, or a number " +
 		"(ranks-per-node: core in a role)"},
+	{messages: []string{"ompi_rte_init failed", "PMIx_Init failed"}, ofRanks: true,
+		step: "see why these ranks have no PMIx, which Open MPI needs: bringupd doctor -- PROGRAM " +
+			"(the static build of bringupd has none)"},
 	{messages: []string{"There are not enough slots available in the system"},
 		step: "give the driver's mpirun more slots: --slots-per-node=N, or a smaller -n to mpirun"},
 	{messages: []string{"KeyError: 'DASK_SCHEDULER_ADDRESS'"},

@@ -168,6 +168,9 @@ var driverEndings = []ending{
 	failed("role-without-ranks", cause(0, health.DriverFailed, "", "the trainer.0 of node 0 (n0) failed: exit code 1",
 		died("trainer.0", "trainer-0.log", "exit code 1", "", 1, "KeyError: 'RANK'"))).
 		with(func(a *Summary) { a.Driver = "" }),
+	failed("rank-without-pmix", cause(0, health.RankFailed, "driver", "rank 3 (n0) failed: exit code 1",
+		died("rank 3", "rank-0003.log", "exit code 1", "", 1, "  ompi_mpi_init: ompi_rte_init failed",
+			"*** An error occurred in MPI_Init_thread"), ofWorld(3, ""))),
 	failed("service-stopped-by-driver", cause(0, health.ServiceDied, "driver",
 		`the ray head of node 0 (n0) has ended: the driver has run "ray stop"`,
 		died("head", "ray-head.log", "exit code 0", "", 0, "bye"))),
