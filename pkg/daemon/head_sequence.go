@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
@@ -327,7 +328,7 @@ func (h *head) openGate() error {
 	h.nodeWatch.SlowDown(h.node.Timing.MaxPollInterval)
 	h.node.ControlWatch.SlowDown(h.node.Timing.MaxPollInterval)
 	h.node.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
-		zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
+		zap.Int("nodes", h.membership.Count()), zap.String("took", textutil.RoundedDuration(h.progress.timeToGate, time.Minute)))
 	return nil
 }
 

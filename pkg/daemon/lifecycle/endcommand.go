@@ -43,7 +43,7 @@ func RunEndCommand(ctx context.Context, command string, env []string, result *re
 			Stdin: bytes.NewReader(append(input, '\n')), Stdout: output, Stderr: output,
 		}.Run(ctx)
 	})
-	fields := []zap.Field{zap.Duration("took", time.Since(began).Round(time.Millisecond)),
+	fields := []zap.Field{zap.String("took", textutil.RoundedDuration(time.Since(began), time.Minute)),
 		zap.String("output", textutil.SingleLine(output.String(), maxOutput))}
 	if err != nil {
 		log.Warn("the command of --on-end has failed", append(fields, zap.Error(err))...)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -239,7 +240,7 @@ func (r *Publisher) RunPhase(name record.Phase, part func() error) error {
 	}
 	took := time.Since(begin)
 	r.Log.Log(ProgressLevel(took), "phase "+string(name)+" is over",
-		zap.Duration("took", took.Round(time.Millisecond)))
+		zap.String("took", textutil.RoundedDuration(took, time.Minute)))
 	return nil
 }
 

@@ -57,7 +57,7 @@ func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), 
 			p.server, dir, p.err = startPMIxServer(ctx, cfg, log)
 		}
 		if p.err != nil && cfg.World.PMIx == pmix.Auto && ctx.Err() == nil {
-			// Most programs have no MPI. The end of one that lacks PMIx names the reason.
+			// Most programs have no MPI; the advice for one that lacks PMIx leads to this reason.
 			log.Debug("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(p.err))
 		}
 		close(p.started)
