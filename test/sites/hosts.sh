@@ -56,7 +56,7 @@ enter() {
     local work code=0
     work=$(mktemp -d /var/tmp/bringupd-hosts.XXXXXX) # each host has a /tmp of its own
     chmod 755 "$work"
-    make -s -C "$root" static BIN="$work/opt/bringupd/bin"
+    make -s -C "$root" build BIN="$work/opt/bringupd/bin"
     env -u TMPDIR unshare --mount --net --pid --fork --kill-child --mount-proc bash "$0" --inside "$work" "$built" "$@" || code=$?
     if [ "$code" = 0 ]; then rm -rf "$work"; else echo "the files are in $work" >&2; fi
     exit "$code"
