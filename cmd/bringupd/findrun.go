@@ -18,8 +18,8 @@ import (
 
 // runArgHelp explains how a run can be named.
 const runArgHelp = "RUN is a run directory, the name of a run in the log directory, or the id of a job, " +
-	"as the launcher's commands print it, of which the newest run is used. The default is the current run inside a job, and otherwise the " +
-	"newest run."
+	"as the launcher's commands print it, of which the newest run is used. The default is the current run " +
+	"inside a job, and otherwise the newest run."
 
 type runSelector struct {
 	logDir        string

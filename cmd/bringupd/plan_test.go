@@ -122,8 +122,9 @@ func TestRunRecordsItsCommand(t *testing.T) {
 	}
 	const (
 		command = `sh -c 'exit 0' --lr=0.1 '--api-key=…' --token '…'`
-		flags   = `--ranks-per-node=1 --log-dir=logs --config=job.yaml --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off ` +
-			`'--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s '--setup-cmd=export HF_TOKEN=…'`
+		flags   = `--ranks-per-node=1 --log-dir=logs --config=job.yaml --verbose '--env=PLAIN=…' --pmix=off ` +
+			`--gpu-check=off '--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s ` +
+			`'--setup-cmd=export HF_TOKEN=…'`
 	)
 	status := call(t, nil, "status", "logs")
 	if want := "\n  job: train-7b: bringupd " + flags + " -- " + command + "\n"; !strings.Contains(status.out, want) {

@@ -327,8 +327,9 @@ func (h *head) openGate() error {
 	h.node.Links.SetRunning(h.node.cfg.Times.ToleratesShareOutage())
 	h.nodeWatch.SlowDown(h.node.Timing.MaxPollInterval)
 	h.node.ControlWatch.SlowDown(h.node.Timing.MaxPollInterval)
-	h.node.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
-		zap.Int("nodes", h.membership.Count()), zap.String("took", textutil.RoundedDuration(h.progress.timeToGate, time.Minute)))
+	took := h.progress.timeToGate
+	h.node.Log.Log(lifecycle.ProgressLevel(took), "the gate is open",
+		zap.Int("nodes", h.membership.Count()), zap.String("took", textutil.RoundedDuration(took, time.Minute)))
 	return nil
 }
 

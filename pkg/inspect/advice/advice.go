@@ -281,7 +281,8 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		if a.launcherWords().HowEnded != "" {
 			where = "put the program into the image, or its folder into PATH in the manifest"
 		}
-		steps = append(steps, fmt.Sprintf("%s: PATH on %s is the job's, not your login's", where, a.nodeName(c.NodeIndex)))
+		steps = append(steps,
+			fmt.Sprintf("%s: PATH on %s is the job's, not your login's", where, a.nodeName(c.NodeIndex)))
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: "+
 			"PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))

@@ -227,8 +227,8 @@ var nodeEndings = []ending{
 	failed("requeue-impossible", cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost", lost(17))).
 		with(func(a *Summary) { a.Requeue = &record.RequeueDecision{Reason: "an allocation"} }),
 	failed("host-hangs", cause(0, health.HostHangs, "driver", "node 17 (n17) hangs", lost(17))),
-	failed("daemon-died-in-a-pod", cause(0, health.DaemonDied, "driver", "the daemon of node 17 (n17) has died", lost(17))).
-		with(inPod),
+	failed("daemon-died-in-a-pod",
+		cause(0, health.DaemonDied, "driver", "the daemon of node 17 (n17) has died", lost(17))).with(inPod),
 	failed("cut-off-pod", cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others", lost(3))).
 		with(inPod),
 	failed("host-lost-without-names", cause(3, health.HostLost, "driver", "the host of node 17 is lost", lost(17))).

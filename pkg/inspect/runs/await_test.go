@@ -28,9 +28,11 @@ func TestAwait(t *testing.T) {
 		{name: "it appears after days", appears: 48 * time.Hour, want: "run after 48h0m0s", messages: 2},
 		{name: "its job ended before", over: 1, want: "ended after 10s", messages: 1},
 		{name: "its job ends in the queue", over: 20 * time.Hour, want: "ended after 20h0m40s", messages: 2},
-		{name: "it appears as its job ends", appears: 7 * time.Second, over: 4 * time.Second, want: "run after 7s", messages: 1},
+		{name: "it appears as its job ends", appears: 7 * time.Second, over: 4 * time.Second,
+			want: "run after 7s", messages: 1},
 		{name: "nothing is known", unknown: true, want: "limit after 1h0m0s", messages: 2},
-		{name: "nothing is known, and it appears", unknown: true, appears: 59 * time.Minute, want: "run after 59m0s", messages: 2},
+		{name: "nothing is known, and it appears", unknown: true, appears: 59 * time.Minute,
+			want: "run after 59m0s", messages: 2},
 		{name: "nothing is known, and the user waits", unknown: true, appears: 48 * time.Hour,
 			waiter: Waiter{Unlimited: true}, want: "run after 48h0m0s", messages: 2},
 	} {

@@ -81,7 +81,8 @@ func TestFind(t *testing.T) {
 // TestFindJob verifies that the launcher's name of a job is its newest run.
 func TestFindJob(t *testing.T) {
 	dir := logs(t, strings.Fields(
-		"53.10 53.9 16 19.eval 18.train 54.0 54.0-r1 54.1 60.0 60.1 17-4 17-4-a1 17-5 530.0 55.0 55.0-doctor train train-a2 fA-fB fA-fC fD fL7wjnw")...)
+		"53.10 53.9 16 19.eval 18.train 54.0 54.0-r1 54.1 60.0 60.1 17-4 17-4-a1 17-5 530.0 55.0 55.0-doctor "+
+			"train train-a2 fA-fB fA-fC fD fL7wjnw")...)
 	if err := os.Mkdir(filepath.Join(dir, "53.11"), 0o700); err != nil { // not a run
 		t.Fatal(err)
 	}

@@ -100,7 +100,8 @@ func (l *launcherSpec) withCount(env Environment, want Overrides) (Environment, 
 	if err != nil {
 		return env, &LaunchError{
 			Problem: fmt.Sprintf("cannot tell how many nodes the launch has: %s is not set, and %v", counted, err),
-			Fix:     "give --nnodes=N, as in: " + strings.ReplaceAll(l.hints.StartOnNodes, "{n}", "N") + " bringupd --nnodes=N …",
+			Fix: "give --nnodes=N, as in: " + strings.ReplaceAll(l.hints.StartOnNodes, "{n}", "N") +
+				" bringupd --nnodes=N …",
 		}
 	}
 	return func(name string) (string, bool) {

@@ -29,8 +29,10 @@ func TestAskJobState(t *testing.T) {
 		{"60+1", squeue + "60", "REQUEUE_HOLD\n", nil, active + "squeue: REQUEUE_HOLD"},
 		{"50", squeue + "50", "FAILED\nCOMPLETED\nRUNNING\n", nil, active + "squeue: RUNNING"},
 		{"50_1", squeue + "50_1", "FAILED\n", nil, over + "squeue: FAILED"},
-		{"53", squeue + "53", "slurm_load_jobs error: Invalid job id specified", failed, over + "squeue: Invalid job id"},
-		{"53", squeue + "53", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)", failed, ""},
+		{"53", squeue + "53", "slurm_load_jobs error: Invalid job id specified", failed,
+			over + "squeue: Invalid job id"},
+		{"53", squeue + "53", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+			failed, ""},
 		{"train", "", "", nil, ""},
 		{"16", "qstat -f 16 16[]", "Job Id: 16.pbs01\n    job_state = Q\nqstat: Unknown Job Id 16[].pbs01", failed,
 			active + "qstat: Q"},
@@ -52,7 +54,7 @@ func TestAskJobState(t *testing.T) {
 	} {
 		t.Run(tc.name+" "+tc.printed, func(t *testing.T) {
 			program, _, _ := strings.Cut(tc.command, " ")
-			state := AskJobState(t.Context(), tc.name, func(_ context.Context, name string, args ...string) (string, error) {
+			ask := func(_ context.Context, name string, args ...string) (string, error) {
 				command := strings.Join(append([]string{name}, args...), " ")
 				switch {
 				case name != program:
@@ -60,10 +62,12 @@ func TestAskJobState(t *testing.T) {
 				case command != tc.command:
 					t.Errorf("the command is %s, want %s", command, tc.command)
 				case tc.err != nil:
-					return "", fmt.Errorf("cannot run %s: %w: %s", command, tc.err, strings.ReplaceAll(tc.printed, "\n", " "))
+					printed := strings.ReplaceAll(tc.printed, "\n", " ")
+					return "", fmt.Errorf("cannot run %s: %w: %s", command, tc.err, printed)
 				}
 				return tc.printed, nil
-			})
+			}
+			state := AskJobState(t.Context(), tc.name, ask)
 			got := ""
 			if state.IsKnown {
 				got = map[bool]string{true: over, false: active}[state.IsOver] + state.Words
