@@ -3,7 +3,7 @@
 # one of them has failed.
 set -u
 cd "$(dirname "$0")/.."
-tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters
+tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters,site
 code=0
 
 unformatted=$(gofmt -l cmd deploy internal pkg test tools)
