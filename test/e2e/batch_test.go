@@ -93,3 +93,24 @@ func (bed *lane) batch(t *testing.T, script string, flags ...string) string {
 	out := bed.submit(t, script+"echo --end--\n", flags...).wait(end)
 	return strings.TrimSuffix(out, end)
 }
+
+// TestWaitAsksSlurm waits for a job that is held in the queue and then cancelled, and makes no run.
+func TestWaitAsksSlurm(t *testing.T) {
+	bed := claim(t, 1)
+	job := bed.submit(t, "#!/bin/sh\nexit 0\n", "--hold", "--nodes=1")
+	wait := bed.Command(t.Context(), program, "wait", job.id, "--log-dir="+filepath.Join(bed.place(t), "logs"))
+	var printed buffer
+	wait.Stderr = &printed
+	must(t, wait.Start())
+	eventually(t, func() string {
+		if strings.Contains(printed.String(), "waiting for run "+job.id) {
+			return ""
+		}
+		return "nothing is waited for: " + printed.String()
+	})
+	must(t, bed.Command(t.Context(), "scancel", job.id).Run())
+	err := wait.Wait()
+	if wait.ProcessState.ExitCode() != 64 || !strings.Contains(printed.String(), "its job has ended (squeue: CANCELLED)") {
+		t.Errorf("it ended with %v: %s", err, printed.String())
+	}
+}

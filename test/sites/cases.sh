@@ -103,7 +103,7 @@ lose() {
     worker=$(echo "$BRINGUPD_LOG_DIR/$(run_name "$job")"/nodes/*"$node".joined)
     if ! "$@" "$(sed -n 's/.*"host": *"\([^"]*\)".*/\1/p' "$worker" | head -n 1)" "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$worker" | head -n 1)"; then
         cancel "$job"
-        report "$name" "the command that takes it away" failed done
+        report "$name" "the command that takes it away" failed "done"
         return
     fi
     start=$SECONDS

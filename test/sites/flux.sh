@@ -44,6 +44,10 @@ case_batch() {
     await_end "$job"
     report batch "the code of deploy/flux/generic.sh" "$(exit_code "$job")" 0
     report batch "the ranks" "$(echo batch.*)" "batch.0 batch.1 batch.2 batch.3"
+    [ -n "${RAY_PYTHON:-}" ] || return
+    job=$(PATH=$(dirname "$RAY_PYTHON"):$PATH flux batch -N2 --cwd="$work" "$root/deploy/flux/ray.sh" "$RAY_PYTHON" "$PWD/count.py")
+    await_end "$job"
+    report batch "the code of deploy/flux/ray.sh" "$(exit_code "$job")" 0
 }
 
 run_cases
