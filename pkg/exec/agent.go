@@ -61,7 +61,8 @@ func OtherJobCommand(environ []string, host, command string) []string {
 	case launcher.IsSlurmJob(env):
 		return []string{
 			"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap",
-			"--mem=0", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command,
+			"--mem=0", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1", "--input=none",
+			"/bin/sh", "-c", command,
 		}
 	default:
 		return []string{"ssh", "-x", host, command}

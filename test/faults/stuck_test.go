@@ -48,8 +48,8 @@ func TestStuckRank(t *testing.T) {
 	t.Cleanup(cancel)
 	daemons, said := make([]*exec.Cmd, 2), make([]bytes.Buffer, 2)
 	for node := range daemons {
-		cmd := exec.CommandContext(ctx, jobtest.Bringupd, "run", fmt.Sprint("--rank=", node), "--nnodes=2", "--job-id=j",
-			"--ranks-per-node=1", "--oversubscribe", "--log-dir="+path("logs"), "--", "sh", "-c",
+		cmd := exec.CommandContext(ctx, jobtest.Bringupd, "run", fmt.Sprint("--rank=", node), "--nnodes=2",
+			"--job-id=j", "--ranks-per-node=1", "--oversubscribe", "--log-dir="+path("logs"), "--", "sh", "-c",
 			`[ $RANK = 0 ] || exec cat "$1/mount/file"; until [ -e "$1/taken" ]; do sleep 0.1; done; exit 3`, "sh", dir)
 		cmd.Env = append(jobtest.Environ(), "FAULTS="+dir, "PATH="+os.Getenv("PATH"))
 		cmd.Stderr = &said[node]
