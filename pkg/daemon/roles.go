@@ -459,10 +459,13 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 // The node gives the processes of roles what they get from it: it implements [instances.Host].
 
 // Environ implements [instances.Host].
-func (n *node) Environ(isRank bool, more map[string]string) []string {
+func (n *node) Environ(place roles.Placement, more map[string]string) []string {
 	kind := launcher.ChildProcess
-	if isRank {
+	switch {
+	case place.HasRanks:
 		kind = launcher.ChildRank
+	case place.Nodes == roles.NodesHead && place.InstancesPerNode == 1 && place.RanksPerNode == 1:
+		kind = launcher.ChildCommand // as the driver of flags
 	}
 	return n.environ(kind, n.cfg.Environ, n.slot.Load(), &service.Team{Hosts: n.id.Hosts}, more)
 }

@@ -105,7 +105,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
 	known := maps.Clone(variables)
-	for _, entry := range e.cfg.Host.Environ(s.role.Placement.HasRanks, nil) {
+	for _, entry := range e.cfg.Host.Environ(s.role.Placement, nil) {
 		name, value, _ := strings.Cut(entry, "=")
 		if _, isKnown := known[name]; !isKnown && strings.HasPrefix(name, "BRINGUPD_") {
 			known[name] = value
@@ -124,7 +124,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	}
 	maps.Copy(variables, start.userEnv)
 	start.spec = process.Spec{Argv: commandOf(s.role, p), Prepare: prepare,
-		Env: e.cfg.Host.Environ(s.role.Placement.HasRanks, variables)}
+		Env: e.cfg.Host.Environ(s.role.Placement, variables)}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
 		start.ports = append(start.ports,

@@ -334,7 +334,7 @@ type testHost struct {
 	run           *run
 }
 
-func (h testHost) Environ(_ bool, more map[string]string) []string {
+func (h testHost) Environ(_ roles.Placement, more map[string]string) []string {
 	return envlist.With([]string{"NODE=" + h.node}, more)
 }
 

@@ -58,9 +58,9 @@ type NodeConfig struct {
 
 // Host gives processes what they get from their node.
 type Host interface {
-	// Environ returns the environment of a process, which may be a rank, with additional variables; an
-	// empty value removes a variable.
-	Environ(isRank bool, more map[string]string) []string
+	// Environ returns the environment of a process of a role with this placement, with additional
+	// variables; an empty value removes a variable.
+	Environ(place roles.Placement, more map[string]string) []string
 	// WorldConfig returns what configures the worlds of ranks of the node.
 	WorldConfig() world.NodeConfig
 	// OpenFlagWorld opens this node's part of the world that a generation of the ranks of flags is.
