@@ -563,7 +563,7 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	ofJob := min(grantedCPUs(env), nodeCPUs)
 	isHalved := env.valueOf("SLURM_HINT")+env.valueOf("SLURM_THREADS_PER_CORE") != ""
 	switch granted := slurmCPUs(env, 0); {
-	case isSlurmBound(env, cpus):
+	case isSlurmBound(env, cpus) && (nodeCPUs == 0 || cpus < nodeCPUs):
 		found = append(found, Shortfall{
 			fmt.Sprintf("this task is bound to %d of the %d CPUs that its step has here", cpus, granted),
 			"start it with " + unboundSrun(env, granted),
