@@ -276,6 +276,8 @@ func (h *Host) checkStep(s *FindingBuilder) {
 	case len(s.Findings) > 0:
 	case !launcher.IsSlurmJob(env):
 		s.AddSkip("not a Slurm job")
+	case h.allowedCPUs() == 0 || h.nodeCPUs() == 0:
+		s.AddPass("the step has the GPUs of its job, and its CPUs cannot be counted")
 	default:
 		s.AddPass(fmt.Sprintf("this task may use %d CPUs of %d, and the step has the GPUs of its job",
 			h.allowedCPUs(), h.nodeCPUs()))

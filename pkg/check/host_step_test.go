@@ -28,7 +28,7 @@ func TestLookStep(t *testing.T) {
 			"this task may use 2 CPUs of 16, and the step has the GPUs of its job"},
 		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, but this step has none"},
 		{"no GPUs in a component", append(step, "SLURM_JOB_GPUS=0", "SLURM_HET_SIZE=2"), nil, Pass,
-			"the step has all resources of its job"},
+			"the step has the GPUs of its job, and its CPUs cannot be counted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := FindingBuilder{Template: Finding{ID: idStep, Source: stepSource}}
