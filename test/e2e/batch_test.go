@@ -110,7 +110,8 @@ func TestWaitAsksSlurm(t *testing.T) {
 	})
 	must(t, bed.Command(t.Context(), "scancel", job.id).Run())
 	err := wait.Wait()
-	if wait.ProcessState.ExitCode() != 64 || !strings.Contains(printed.String(), "its job has ended (squeue: CANCELLED)") {
+	const reason = "its job has ended (squeue: CANCELLED)"
+	if wait.ProcessState.ExitCode() != 64 || !strings.Contains(printed.String(), reason) {
 		t.Errorf("it ended with %v: %s", err, printed.String())
 	}
 }
