@@ -43,6 +43,7 @@ type Host struct {
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none or unknown
 	Tasks       uint64 // processes and threads that the services need; 0: none or unknown
 	GPUs        bool   // the job uses the node's GPUs, if it has any
+	IgnoresGPUs bool   // the user has turned the checks of GPUs off
 
 	// Environ is the driver's environment, which defines the interfaces that the job uses to reach
 	// other nodes; nil: unknown.
@@ -269,18 +270,24 @@ func formatLimit(n uint64, format func(uint64) string) string {
 
 func (h *Host) checkStep(s *FindingBuilder) {
 	env := launcher.EnvironmentOf(h.Environ)
-	for _, lack := range launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
-		s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
+	cpus, nodeCPUs := h.allowedCPUs(), h.nodeCPUs()
+	lacking := []*launcher.Shortfall{launcher.FindCPUShortfall(env, cpus, nodeCPUs)}
+	if !h.IgnoresGPUs {
+		lacking = append(lacking, launcher.FindGPUShortfall(env))
+	}
+	for _, lack := range lacking {
+		if lack != nil {
+			s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
+		}
 	}
 	switch {
 	case len(s.Findings) > 0:
 	case !launcher.IsSlurmJob(env):
 		s.AddSkip("not a Slurm job")
-	case h.allowedCPUs() == 0 || h.nodeCPUs() == 0:
-		s.AddPass("the step has the GPUs of its job, and its CPUs cannot be counted")
+	case cpus == 0 || nodeCPUs == 0:
+		s.AddPass("the CPUs of this step cannot be counted")
 	default:
-		s.AddPass(fmt.Sprintf("this task may use %d CPUs of %d, and the step has the GPUs of its job",
-			h.allowedCPUs(), h.nodeCPUs()))
+		s.AddPass(fmt.Sprintf("this task may use %d of the node's %d CPUs", cpus, nodeCPUs))
 	}
 }
 

@@ -23,12 +23,16 @@ func TestLookStep(t *testing.T) {
 			"this task may use 2 of the 16 CPUs that the job has for it here"},
 		{"one thread of each core", append(step, "SLURM_JOB_CPUS_PER_NODE=4", "SLURM_CPUS_PER_TASK=4",
 			"SLURM_HINT=nomultithread"), files, Pass,
-			"this task may use 2 CPUs of 16, and the step has the GPUs of its job"},
+			"this task may use 2 of the node's 16 CPUs"},
 		{"all CPUs", append(step, "SLURM_JOB_CPUS_PER_NODE=2,4", "SLURM_CPUS_PER_TASK=2"), files, Pass,
-			"this task may use 2 CPUs of 16, and the step has the GPUs of its job"},
+			"this task may use 2 of the node's 16 CPUs"},
 		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, but this step has none"},
 		{"no GPUs in a component", append(step, "SLURM_JOB_GPUS=0", "SLURM_HET_SIZE=2"), nil, Pass,
-			"the step has the GPUs of its job, and its CPUs cannot be counted"},
+			"the CPUs of this step cannot be counted"},
+		{"fewer CPUs than another component", append(step, "SLURM_CPUS_PER_TASK=16", "SLURM_HET_SIZE=2"), files, Pass,
+			"this task may use 2 of the node's 16 CPUs"},
+		{"CPUs of the GPUs of the step", append(step, "SLURM_JOB_CPUS_PER_NODE=16", "SLURM_CPUS_PER_GPU=2"), files,
+			Pass, "this task may use 2 of the node's 16 CPUs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := FindingBuilder{Template: Finding{ID: idStep, Source: stepSource}}
@@ -39,4 +43,11 @@ func TestLookStep(t *testing.T) {
 			complete(t, s.Findings[0])
 		})
 	}
+	t.Run("no GPUs, with --gpu-check=off", func(t *testing.T) {
+		s := FindingBuilder{Template: Finding{ID: idStep, Source: stepSource}}
+		(&Host{Root: t.TempDir(), Environ: append(step, "SLURM_JOB_GPUS=0"), IgnoresGPUs: true}).checkStep(&s)
+		if len(s.Findings) != 1 || s.Findings[0].Verdict != Pass {
+			t.Fatalf("found %+v", s.Findings)
+		}
+	})
 }

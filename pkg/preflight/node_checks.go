@@ -58,8 +58,8 @@ func NewNodeChecks(cfg NodeConfig) (*NodeChecks, error) {
 	}
 	c.nodeChecks = append(c.nodeChecks, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
-		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
-		Network: cfg.Network,
+		GPUs: c.gpus != nil && expect.Count != 0, IgnoresGPUs: c.gpus == nil,
+		Environ: cfg.Environ, Nodes: cfg.Nodes, Network: cfg.Network,
 	})
 	if cfg.LogDir != "" {
 		c.nodeChecks = append(c.nodeChecks, shareCheck{cfg.LogDir, shareTimeout, readShareFacts})

@@ -132,8 +132,10 @@ func (s start) describeJob() (string, error) {
 			RequestedGPUs(env), slurmSplitsGPUs(env)),
 		fmt.Sprintf("%d CPUs, %d MiB", slurmCPUs(env, s.want.CPUs), GrantedMemory(s.environ())>>20),
 	}
-	for _, lacking := range FindShortfalls(env, s.want.CPUs, s.nodeCPUs) {
-		facts = append(facts, lacking.Problem+": "+lacking.Fix)
+	for _, lacking := range []*Shortfall{FindGPUShortfall(env), FindCPUShortfall(env, s.want.CPUs, s.nodeCPUs)} {
+		if lacking != nil {
+			facts = append(facts, lacking.Problem+": "+lacking.Fix)
+		}
 	}
 	if hint := IdleNodesHint(env); hint != "" {
 		facts = append(facts, hint)

@@ -538,25 +538,32 @@ type Shortfall struct {
 	Fix     string // the flag that gives the step all of them
 }
 
-// FindShortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs
-// the task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
-// outside of a step.
-func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
-	if !inSlurmStep(env) {
+// FindGPUShortfall returns that the job has GPUs here and the step of an environment has none, or nil. In
+// a heterogeneous job, the list of the job may be that of another component, and a component without
+// GPUs is the usual case.
+func FindGPUShortfall(env Environment) *Shortfall {
+	job := env.valueOf("SLURM_JOB_GPUS")
+	// A step without GPUs has an empty list, or none.
+	if !inSlurmStep(env) || job == "" || env.valueOf("SLURM_STEP_GPUS") != "" || isHeterogeneous(env) {
 		return nil
 	}
-	// A step without GPUs has an empty list, or none. In a heterogeneous job, the list of the job may be that of
-	// another component, and a component without GPUs is the usual case.
-	isHet := env.valueOf("SLURM_HET_SIZE") != ""
-	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" && !isHet {
-		flag := "--gpus-per-node=N"
-		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
-			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
-		}
-		found = append(found, Shortfall{
-			fmt.Sprintf("the job has the GPUs %s here, but this step has none", shortenText(job)),
-			"add " + flag + " to srun",
-		})
+	flag := "--gpus-per-node=N"
+	if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
+		flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
+	}
+	return &Shortfall{
+		fmt.Sprintf("the job has the GPUs %s here, but this step has none", shortenText(job)),
+		"add " + flag + " to srun",
+	}
+}
+
+func isHeterogeneous(env Environment) bool { return env.valueOf("SLURM_HET_SIZE") != "" }
+
+// FindCPUShortfall returns the CPUs that the step of an environment lacks, or nil. cpus is how many CPUs
+// the task may use, and nodeCPUs how many its node has, or 0 if they are unknown.
+func FindCPUShortfall(env Environment, cpus, nodeCPUs int) *Shortfall {
+	if !inSlurmStep(env) || cpus == 0 {
+		return nil
 	}
 	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
 	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
@@ -564,28 +571,32 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 	isHalved := env.valueOf("SLURM_HINT")+env.valueOf("SLURM_THREADS_PER_CORE") != ""
 	switch granted := slurmCPUs(env, 0); {
 	case isSlurmBound(env, cpus) && (nodeCPUs == 0 || cpus < nodeCPUs):
-		found = append(found, Shortfall{
+		return &Shortfall{
 			fmt.Sprintf("this task is bound to %d of the %d CPUs that its step has here", cpus, granted),
 			"start it with " + unboundSrun(env, granted),
-		})
-	case cpus > 0 && cpus < ofJob && !isHalved:
-		found = append(found, Shortfall{
+		}
+	case cpus < ofJob && !isHalved:
+		return &Shortfall{
 			fmt.Sprintf("this task may use %d of the %d CPUs that the job has for it here", cpus, ofJob),
 			fmt.Sprintf("add --cpus-per-task=%d to srun, which does not take it from sbatch", ofJob),
-		})
-	case asked == "" && cpus > 0 && 2*cpus < nodeCPUs:
-		found = append(found, Shortfall{
+		}
+	case asked == "" && 2*cpus < nodeCPUs:
+		return &Shortfall{
 			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was requested",
 				cpus, nodeCPUs),
 			"add --cpus-per-task=N to srun and sbatch, or --exclusive for all",
-		})
+		}
 	}
-	return found
+	return nil
 }
 
 // grantedCPUs returns how many CPUs the job has for the only task of a step on any of its nodes, or 0
-// if that is unknown: those that the job has requested for a task, or has on each node.
+// if that is unknown: those that the job has requested for a task, or has on each node. In a
+// heterogeneous job they may be those of another component, and the GPUs of a step may decide.
 func grantedCPUs(env Environment) int {
+	if isHeterogeneous(env) || env.valueOf("SLURM_CPUS_PER_GPU") != "" {
+		return 0
+	}
 	if perTask, err := env.parseNumber(1, "SLURM_CPUS_PER_TASK"); err == nil {
 		return perTask
 	}

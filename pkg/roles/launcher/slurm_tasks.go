@@ -41,7 +41,7 @@ func completeSlurmRank(env Environment, r *StartedRank) {
 	}
 	nodes, err := ExpandNodeList(env.valueOf("SLURM_STEP_NODELIST"), 0)
 	isArranged := strings.HasPrefix(env.valueOf("SLURM_DISTRIBUTION"), "arbitrary")
-	if err != nil || isArranged || env.valueOf("SLURM_HET_SIZE") != "" {
+	if err != nil || isArranged || isHeterogeneous(env) {
 		return
 	}
 	name := fnv.New32a()
