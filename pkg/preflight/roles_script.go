@@ -27,6 +27,9 @@ func (q PreviewRequest) FormatScript(file rolefile.File) (_ string, err error) {
 		}
 	}
 	s := jobScript{PreviewRequest: q, file: file, Steps: roles.StepNames(file.Roles)}
+	for group := range q.Counts {
+		s.required = append(s.required, s.findRequiredGPUs(group))
+	}
 	if q.GPUs != nil {
 		if s.preview, err = NewRolePreview(file, AssumeNodes(q.Counts, q.GPUs)); err != nil {
 			return "", err
@@ -76,9 +79,40 @@ func countClaimed(file rolefile.File) ([]int, error) {
 // jobScript has the values of the template.
 type jobScript struct {
 	PreviewRequest
-	Steps   []string
-	file    rolefile.File
-	preview *RolePreview // nil if the GPUs of the nodes are unknown
+	Steps    []string
+	file     rolefile.File
+	preview  *RolePreview // nil if the GPUs of the nodes are unknown
+	required []int        // smallest number of GPUs of each node of a component, if they are unknown
+}
+
+const (
+	maxGPUsTried = 16 // more than any node has
+	usualGPUs    = 8
+)
+
+// findRequiredGPUs returns the smallest number of GPUs of each node of a component with which the roles can
+// be placed, at least usualGPUs if a role has a process for each. It is 0 if they need none or are given.
+func (s jobScript) findRequiredGPUs(group int) int {
+	if s.GPUs != nil {
+		return 0
+	}
+	hasOneForEach := func(d roles.Definition) bool {
+		p := d.Placement
+		return (p.InstancesPerNode == roles.PerGPU || p.RanksPerNode == roles.PerGPU) &&
+			(p.Group == group || len(p.With) > 0)
+	}
+	gpus := slices.Repeat([]int{maxGPUsTried}, len(s.Counts))
+	for count := range maxGPUsTried + 1 {
+		gpus[group] = count
+		if _, err := NewRolePreview(s.file, AssumeNodes(s.Counts, gpus)); err != nil {
+			continue
+		}
+		if count > 0 && slices.ContainsFunc(s.file.Roles, hasOneForEach) {
+			return max(count, usualGPUs)
+		}
+		return count
+	}
+	return 0
 }
 
 var notInNames = regexp.MustCompile(`[^-_.0-9a-zA-Z]`)
@@ -99,6 +133,9 @@ func (s jobScript) SurvivesLoss() bool { return s.file.Spares.SurvivesNodeLoss(s
 
 // GPUsOf returns the GPUs of each node of a component; 0 if there are none, or if they are unknown.
 func (s jobScript) GPUsOf(group int) int { return componentGPUs(s.GPUs, group) }
+
+// RequiredGPUs returns the GPUs of each node that a component needs; 0 if it needs none, or they are known.
+func (s jobScript) RequiredGPUs(group int) int { return s.required[group] }
 
 // LastGroup returns the number of the last component.
 func (s jobScript) LastGroup() int { return len(s.Counts) - 1 }

@@ -353,6 +353,20 @@ func TestFormatScript(t *testing.T) {
 				" --het-group=0-1 \\\n    bringupd --config",
 			},
 		},
+		{
+			name: "components of which some need GPUs", text: "- {name: a, nodes: 2, per-node: 2, gpus: 2, command: c}\n" +
+				"- {name: b, group: 1, nodes: 1, ranks-per-node: gpu, command: c}\n" +
+				"- {name: c, group: 2, nodes: 1, command: c}\n- {name: d, group: 3, nodes: 1, gpus: 1, command: c}\n",
+			want: []string{
+				"#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n" +
+					"# The roles need GPUs here: change the number to that of a node.\n#SBATCH --gpus-per-node=4\n# Your",
+				"\n#SBATCH --gpus-per-node=8\n##SBATCH --account=ACCOUNT\n##SBATCH --partition=PARTITION\n" +
+					"##SBATCH --time=1:00:00\n#SBATCH hetjob\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n" +
+					"#SBATCH --exclusive\n##SBATCH --account=ACCOUNT\n##SBATCH --partition=PARTITION\n" +
+					"##SBATCH --time=1:00:00\n##SBATCH --gpus-per-node=8\n#SBATCH hetjob\n",
+				"\n#SBATCH --gpus-per-node=1\n",
+			},
+		},
 		{name: "the rest", text: "- {name: a, nodes: rest, command: c}",
 			message: "cannot determine the number of nodes: role a (line 2) has the rest; give " +
 				"it, for example --nodes=8"},
