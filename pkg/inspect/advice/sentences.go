@@ -51,7 +51,11 @@ func (a *Summary) followingLines() []string {
 	case a.Requeue != nil: // the reason follows
 		return nil
 	}
-	return []string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)}
+	line := "  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)
+	if a.Cause.Kind == health.Terminated && a.ID.Launcher.Facts().RequeuesEnded {
+		line += fmt.Sprintf("; %s itself may requeue it, after a preemption or a node failure", a.launcherWords().Title)
+	}
+	return []string{line}
 }
 
 // orderlyMessage returns the message of a job that its driver, or a stop, has ended.

@@ -109,6 +109,9 @@ type Facts struct {
 	// RelaunchesEachDaemon reports that it restarts each failed daemon by itself, independently of the
 	// others, and never for another job: a daemon that has ended with 0 is not restarted.
 	RelaunchesEachDaemon bool
+	// RequeuesEnded reports that it may itself requeue a job that it has ended, after a preemption or a
+	// node failure.
+	RequeuesEnded bool
 }
 
 // Facts returns the facts about the launcher, or the zero Facts if there are none.

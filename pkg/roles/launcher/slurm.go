@@ -35,7 +35,7 @@ var slurmLauncher = launcherSpec{
 	// tasks get a signal. A step does not know which one is used.
 	facts: Facts{
 		KillDelay: 30 * time.Second, KillSetting: "KillWait",
-		MaySignalAll: true,
+		MaySignalAll: true, RequeuesEnded: true,
 	},
 	hints: CommandHints{
 		Title: "Slurm", StartOnNodes: srunOnNodes,
