@@ -94,6 +94,14 @@ func TestValidate(t *testing.T) {
 			role("torchrun --nnodes=2 train.py", 1)(c)
 			c.Roles.Definitions[0].Placement.HasRanks = false
 		}, ""},
+		{"mpirun in instances of one node", func(c *Config) {
+			role("mpirun -n 4 ./app", 1)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, ""},
+		{"mpirun in the processes of an instance without ranks", func(c *Config) {
+			role("mpirun -n 4 ./app", 2)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, "mpirun in each process"},
 		{"torchrun in ranks on all nodes", func(c *Config) {
 			role("torchrun --nnodes=2 train.py", roles.NodesAll)(c)
 			c.Roles.Definitions[0].Placement.Nodes = roles.NodesAll

@@ -234,7 +234,8 @@ func (l *launch) apply(own arguments) {
 func (l launch) judge(by Runners) *Finding {
 	f := &Finding{IsCertain: !l.isVague, name: l.name, advice: l.advice(by)}
 	count := by.MinRanks
-	isOne := !by.IsRanked || by.MaxRanks == 1 && !l.findsNodes
+	// An mpirun in the only process of an instance may start a world on its node.
+	isOne := !by.IsRanked || by.MaxRanks == 1 && (by.AreProcesses || !l.findsNodes)
 	switch {
 	case isOne && (by.MaxNodes < 2 || l.reach != reachesNone && l.max != 1), l.isAlone && by.IsRanked:
 		return nil
