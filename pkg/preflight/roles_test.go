@@ -190,6 +190,7 @@ func TestExceptions(t *testing.T) {
 		{"a default of a variable", server + "gpus: all, command: 'serve ${BRINGUPD_X:-1}'}\n", ""},
 		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X " +
 			"$BRINGUPD_GPU_COUNT}\n", ""},
+		{"variables of the run", server + "gpus: all, command: serve $BRINGUPD_HOSTS $BRINGUPD_SOCKET}\n", ""},
 		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n",
 			"a command is for bash, and /bin/sh may not"},
 		{"a shell for it", server + "gpus: all, shell: bash, command: 'A=(1 2); serve ${A[0]}'}\n", ""},

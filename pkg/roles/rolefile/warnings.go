@@ -18,6 +18,9 @@ var commandVariables = []string{
 	"BRINGUPD_GPU_COUNT", "BRINGUPD_NVLINK_DOMAIN", "BRINGUPD_TOPOLOGY", "BRINGUPD_NCCL_RAS_ADDR",
 }
 
+// otherVariables are further ones that commands can use, and that env may set for a nested bringupd.
+var otherVariables = []string{"BRINGUPD_HOSTS", "BRINGUPD_HEAD_ADDRESS", "BRINGUPD_SOCKET"}
+
 // Warnings returns sentences about what may be a mistake in the roles: none of them is primary; a command
 // refers to a variable of bringupd that no process gets, and that the user has not set according to isSet; or
 // /bin/sh may not understand a command.
@@ -28,7 +31,7 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 	}
 	for at := range defs {
 		def := &defs[at]
-		known := slices.Concat(roles.VariableNames(defs, def), commandVariables)
+		known := slices.Concat(roles.VariableNames(defs, def), commandVariables, otherVariables)
 		known = slices.AppendSeq(known, maps.Keys(def.Program.Env))
 		for _, text := range []string{def.Program.Command, def.Program.FollowerCommand} {
 			for _, name := range roles.References(text) {
