@@ -1,8 +1,11 @@
 package deps
 
 import (
+	"strings"
+
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -16,7 +19,7 @@ func (c *Config) NetworkChecks() *check.Network {
 	checks := &check.Network{FindMistakes: c.networkMistakes}
 	if c.Address != nil { // bringupd doctor has its own check
 		checks.NameProblem = func() string {
-			address, _ := c.Address() // without one, the run ends where a program needs it
+			address, _ := c.Address() // without one, the run ends if a program needs it
 			return address.NameProblem()
 		}
 	}
@@ -26,8 +29,9 @@ func (c *Config) NetworkChecks() *check.Network {
 // masterVariable is set by the daemon for ranks, unless the user sets it for them.
 const masterVariable = "MASTER_ADDR"
 
-// networkMistakes returns what is wrong, on this node, in the variables of the run, and in those of
-// roles, whose processes may run on other nodes only.
+// networkMistakes returns mistakes in the variables of the run on this node. Those that may be right are
+// doubtful: in variables of roles, whose processes may run on other nodes only, and in all variables if each
+// instance of the roles is on one node.
 func (c *Config) networkMistakes() (wrong, doubtful []string, err error) {
 	inherited, ofRanks := launcher.EnvironmentOf(c.Environ), ranks.ParseVariables(c.World.Env)
 	wrong, err = launcher.FindNetworkMistakes(func(name string) (value string, isSet bool) {
@@ -36,9 +40,17 @@ func (c *Config) networkMistakes() (wrong, doubtful []string, err error) {
 		}
 		return inherited(name)
 	}, c.Identity.NodeIndex == 0)
+	spanning := 0
 	for _, role := range c.Roles.Definitions {
+		if !spansNodes(role) {
+			continue
+		}
+		spanning++
 		found, roleErr := launcher.FindNetworkMistakes(func(name string) (value string, isSet bool) {
 			value, isSet = role.Program.Env[name]
+			if strings.Contains(value, "$BRINGUPD_") || strings.Contains(value, "${BRINGUPD_") {
+				return "", false // it is known when the process starts
+			}
 			return value, isSet
 		}, false)
 		if err == nil {
@@ -48,5 +60,13 @@ func (c *Config) networkMistakes() (wrong, doubtful []string, err error) {
 			doubtful = append(doubtful, "role "+role.Name+": "+mistake)
 		}
 	}
+	if spanning == 0 && c.Roles.AreGiven() {
+		return nil, append(wrong, doubtful...), err
+	}
 	return wrong, doubtful, err
+}
+
+// spansNodes reports whether an instance of a role may have processes on several nodes.
+func spansNodes(role roles.Definition) bool {
+	return role.Placement.NodesPerInstance != 1 || role.Program.Framework != ""
 }

@@ -162,8 +162,11 @@ func judgeMaster(host string, found []netInterface, resolve func(host string) ([
 		return "it does not resolve to an address"
 	}
 	isOwn := func(addr netip.Addr) bool { return addr.IsLoopback() || interfaceOf(addr, found) != "" }
+	_, noAddress := netip.ParseAddr(host)
 	switch {
 	case err != nil || len(addrs) == 0: // unknown
+		return ""
+	case isFirst && noAddress != nil && isOwn(addrs[0]): // Debian's 127.0.1.1; other nodes look the name up themselves
 		return ""
 	case addrs[0].IsLoopback() || addrs[0].IsUnspecified():
 		return "it is a loopback address (" + addrs[0].String() + "), and other nodes do not reach rank 0 there"

@@ -39,7 +39,7 @@ func TestOwnName(t *testing.T) {
 func TestNetworkMistakes(t *testing.T) {
 	resolve := func(host string) ([]netip.Addr, error) {
 		known := map[string]string{"n1": "10.0.0.7", "n2": "10.0.0.9", "localhost": "::1 127.0.0.1",
-			"self": "127.0.1.1"}
+			"self": "127.0.1.1", "127.0.0.1": "127.0.0.1"}
 		switch found := addrs(known[host]); {
 		case len(found) > 0:
 			return found, nil
@@ -78,7 +78,9 @@ func TestNetworkMistakes(t *testing.T) {
 		{"MASTER_ADDR=n2", false, ""},
 		{"MASTER_ADDR=n2", true, "rank 0 runs on this node, and it is not one of its addresses (10.0.0.9)"},
 		{"MASTER_ADDR=localhost", false, "it is a loopback address (::1)"},
-		{"MASTER_ADDR=self", true, "it is a loopback address (127.0.1.1)"},
+		{"MASTER_ADDR=self", true, ""},
+		{"MASTER_ADDR=self", false, "it is a loopback address (127.0.1.1)"},
+		{"MASTER_ADDR=127.0.0.1", true, "it is a loopback address (127.0.0.1)"},
 		{"MASTER_ADDR=nowhere", false, "it does not resolve to an address"},
 		{"MASTER_ADDR=slow", true, ""},
 	} {
