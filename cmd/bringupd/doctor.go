@@ -114,8 +114,8 @@ func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 }
 
 // setIdentity determines the identity of this process. Without a launcher, as in a shell, it is a
-// launch of one node. So is a task of a wrong launch; where the launcher merges the output of its
-// tasks, the first one reports the mistake for all.
+// launch of one node. So is a task of a wrong launch. If the launcher merges the output of its tasks,
+// only the first one reports the mistake.
 func (e doctorCmd) setIdentity(cfg *preflight.DoctorConfig) (err error) {
 	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
 	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)

@@ -95,7 +95,7 @@ func (l *localCmd) launch(
 		if exits != nil {
 			l.exitCode = cmp.Or(l.failedCode, launch.ExitCode(exits))
 		}
-		if l.exitCode != 0 && err != nil { // what has been left says less
+		if l.exitCode != 0 && err != nil { // the exit code says more than what is left
 			console.ReportStartWarning(l.streams.Err, l.logsJSON, err.Error())
 			return nil
 		}

@@ -28,7 +28,7 @@ type RoleSet struct {
 	Digest      string             // of the text that defines them; empty if there are none
 	// Step is the name of the further job step that this daemon belongs to; empty: the run's own.
 	Step        string `digest:"-"`
-	sparesPlace string `digest:"-"` // where the file has them
+	sparesPlace string `digest:"-"` // file and line of Spares
 	// Frameworks are those of which roles are clusters, by name.
 	Frameworks map[string]framework.Framework `digest:"-"`
 }

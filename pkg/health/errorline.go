@@ -126,7 +126,7 @@ func findError(lines []string, code int) string {
 		if !isLast && !isNear && (e.format.mayGoOn == nil || !e.format.mayGoOn(before, rest)) {
 			return best
 		}
-		// What only another process explains may be explained by the error just before it.
+		// A symptom of the end of another process may be explained by the error just before it.
 		isSymptom := i > 0 && matchSymptom(e.text) != "" && !slices.ContainsFunc(
 			lines[found[i-1].end:e.begin], func(line string) bool { return !isEpilogue(line) })
 		if !isSymptom && !e.isOuter() {

@@ -89,7 +89,7 @@ func allowSameHostRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// refusedError reports that nobody listens at an address.
+// refusedError reports that no process listens at an address.
 type refusedError struct{ asked string }
 
 func (e *refusedError) Error() string { return "connection refused by " + e.asked }

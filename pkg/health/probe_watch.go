@@ -19,7 +19,7 @@ type Tolerance struct {
 	Misses int           // number of misses in a row with which the probe fails
 	// After is how long the misses must have lasted, from the beginning of the first of these tries.
 	After time.Duration
-	// FailsIfRefused reports that the probe fails at once if the connection is refused: nobody listens.
+	// FailsIfRefused reports that the probe fails at once if the connection is refused.
 	FailsIfRefused bool
 }
 

@@ -46,7 +46,7 @@ func (w LayoutRequest) RunnersOn(minNodes, maxNodes int) Runners {
 type Finding struct {
 	// IsCertain is false if it may be right: its own files, or a number that is not known yet, decide.
 	IsCertain bool
-	name      string // of the launcher, such as torchrun
+	name      string // launcher, such as torchrun
 	runners   string // "as the driver of 2 nodes"
 	problem   string
 	advice    string
@@ -63,7 +63,7 @@ func (f *Finding) Warning() string {
 }
 
 // JudgeCommand returns why a command cannot form one world on the nodes of its runners: it is a
-// launcher, and what it says of its nodes does not fit who runs it. It returns nil if it may be
+// launcher, and what it says of its nodes does not fit these runners. It returns nil if it may be
 // right, or starts other programs by a shell or a script. environ are its variables, NAME=VALUE.
 func JudgeCommand(argv, environ []string, by Runners) *Finding {
 	l, is := parseLaunch(argv, environ)
@@ -89,9 +89,9 @@ func LauncherAdvice(argv []string) string {
 	return l.advice(Runners{})
 }
 
-// LookBelow returns a function that finds a launcher in the process tree below a process, whose PID
-// is that of pid, or 0 if there is none. by are those that run the same as this process, and runner
-// is its name, such as "the driver".
+// LookBelow returns a function that finds a launcher in the process tree below a process. pid returns
+// its PID, or 0 if there is none. by describes all processes that run the same command, and runner is
+// the name of this one, such as "the driver".
 func LookBelow(runner string, pid func() int, by Runners) process.Look {
 	return func(tree []process.TreeProcess) (found string) {
 		top := pid()
@@ -137,16 +137,16 @@ const (
 // launch is what the command line of a launcher says.
 type launch struct {
 	knownLauncher
-	name     string // as the user knows it, such as "python -m torch.distributed.run"
+	name     string // common name, such as "python -m torch.distributed.run"
 	min, max int    // number of nodes that its world spans; 0: unknown
-	said     string // what says so, such as --nnodes=2; empty: nothing
+	said     string // flag or variable with that number, such as --nnodes=2; empty: none
 	reach    reach
 	isVague  bool   // a default file of it may say something else
 	slots    string // number of processes of a node, as for --ranks-per-node
 	program  string // command that its processes run, of which ranks can do the same; empty if unknown
-	isAlone  bool   // as a rank, it runs the program itself
-	ownNode  string // what says which node is its own, such as --node-rank=0; empty: nothing
-	differs  bool   // that may differ from node to node, or is not needed
+	isAlone  bool   // in a rank, it runs the program itself
+	ownNode  string // flag or variable with the number of its node, such as --node-rank=0; empty: none
+	differs  bool   // the number may differ from node to node, or is not needed
 }
 
 // parseLaunch parses a command, and reports whether it is a launcher.
@@ -230,7 +230,7 @@ func (l *launch) apply(own arguments) {
 	}
 }
 
-// judge compares what a launcher says with who runs it.
+// judge compares the nodes that a launcher is to span with the processes that run it.
 func (l launch) judge(by Runners) *Finding {
 	f := &Finding{IsCertain: !l.isVague, name: l.name, advice: l.advice(by)}
 	count := by.MinRanks

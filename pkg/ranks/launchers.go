@@ -25,25 +25,25 @@ type spanNames struct {
 	// nodes have the number of nodes, N or MIN:MAX; otherwise it is 1. total have the number of all
 	// processes, perNode that of a node.
 	nodes, total, perNode []string
-	// files have a file that may tell the nodes. If hasDefault, there may be one without them.
+	// files have a file that may name the nodes. If hasDefault, there may be one without them.
 	files      []string
 	hasDefault bool
-	findsNodes bool // bringupd tells it the nodes
+	findsNodes bool // bringupd gives it the nodes
 	// own have the number of its own node, which is 0 without them, unless meets are set.
 	own, meets []string
 }
 
-// reachNames tell whether one process of a launcher starts processes on the other nodes.
+// reachNames decide whether one process of a launcher starts processes on the other nodes.
 type reachNames struct {
 	// It starts processes on its own node only, so that each node must run one, unless it reaches. One
 	// that reaches does not with one of local. With one of remote, another may.
 	reaches       bool
 	local, remote []string
-	hosts         []string // have the nodes on which it starts processes, between separators
+	hosts         []string // values are the nodes on which it starts processes
 	separator     string
 }
 
-// programNames tell the program of a launcher apart from its own flags.
+// programNames separate the program of a launcher from its own flags.
 type programNames struct {
 	switches  []string // flags without a value
 	noProgram bool     // its arguments have no program, or it is the last of them

@@ -136,7 +136,7 @@ func (p *Plan) IdleNodes() (places []int) {
 // IdleGPUs describes the GPUs that no process gets, of the nodes with a role, such as "GPUs 0-7 of n0-n1"; it
 // is empty if there are none.
 func (p *Plan) IdleGPUs() string {
-	left := make(map[int]map[int]bool) // of each place with a role
+	left := make(map[int]map[int]bool) // GPUs of each place with a role
 	for _, role := range p.Roles {
 		for _, place := range role.Nodes {
 			if left[place] == nil {

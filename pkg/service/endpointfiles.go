@@ -22,7 +22,7 @@ type EndpointFiles struct {
 	withdrawn map[int]bool // those of this node that do not serve nevertheless; guarded by known
 
 	writing sync.Mutex
-	texts   map[string]string // of the files that were written, by role; guarded by writing
+	texts   map[string]string // contents of the files, by role; guarded by writing
 }
 
 // NewEndpointFiles returns the files in a directory, in which they are empty; without a directory, there

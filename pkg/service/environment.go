@@ -47,8 +47,8 @@ const AttemptVariable = "BRINGUPD_ATTEMPT"
 
 // Of returns the environment of the child, based on that of the daemon or on the one in which a
 // framework has described its service. It removes variables that describe the place of another
-// process, adds what is known about the run and the node, and then the variables in more, of which
-// later ones take precedence. A variable with an empty value is removed. If a proxy is set, the
+// process, adds what is known about the run and the node, and then the variables in more. Later ones
+// take precedence. A variable with an empty value is removed. If a proxy is set, the
 // nodes are excluded from it.
 func (e Environment) Of(base []string, more ...map[string]string) []string {
 	lookup := launcher.EnvironmentOf(base)

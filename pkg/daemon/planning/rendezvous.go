@@ -14,7 +14,7 @@ const (
 )
 
 // RendezvousPort returns the port at which the ranks of a generation meet. It differs from that of
-// the generation before, whose connections may still exist, and is not busy if there are others.
+// the generation before, because its connections may still exist. A busy port is used only if all are.
 func RendezvousPort(first roles.NodeFacts, instance *roles.Instance, generation int) int {
 	var free []int
 	for i := range rendezvousGenerations {

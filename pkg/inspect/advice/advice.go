@@ -421,7 +421,7 @@ func (a *Summary) askAdmins() []string {
 	hosts := a.nodeNames(nodes)
 	given := hosts
 	if slices.ContainsFunc(nodes, func(node int) bool { return a.hostName(node) == "" }) {
-		given = "HOST" // the launcher does not tell their names
+		given = "HOST" // the launcher provides no names
 	}
 	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s",
 		w.Title, hosts, launcher.ForNodes(w.ShowNode, given))}

@@ -17,9 +17,9 @@ const (
 	firstAsk       = 5 * time.Second
 	maxAskInterval = 30 * time.Second
 	askTimeout     = 10 * time.Second
-	// secondWord is when a wait for a run of whose job nothing is known says so.
+	// secondWord is the time after which a wait says that nothing is known of the job.
 	secondWord = time.Minute
-	// UnknownLimit is the default limit of a wait for a run of whose job nothing is known.
+	// UnknownLimit is the default limit of a wait if nothing is known of the job.
 	UnknownLimit = time.Hour
 )
 
@@ -30,7 +30,7 @@ var ErrUnknownLimit = errors.New("timed out: no launcher knows its job")
 type Waiter struct {
 	// Ask asks for the state of a job with this name: see launcher.AskJobState.
 	Ask func(ctx context.Context, name string) launcher.JobState
-	// Say tells the user something.
+	// Say prints a message for the user.
 	Say func(format string, args ...any)
 	// Unlimited reports that the user has limited the wait, or has chosen not to. Otherwise
 	// UnknownLimit applies.

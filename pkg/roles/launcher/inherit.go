@@ -15,7 +15,7 @@ const (
 	ChildCommand ChildKind = iota
 	// ChildProcess is a process of a role. A node may have several, and not every node has one.
 	ChildProcess
-	// ChildService is a service of a framework, whose own workers inherit its environment.
+	// ChildService is a service of a framework. Its own workers inherit its environment.
 	ChildService
 	// ChildRank is a process of a world.
 	ChildRank
@@ -27,20 +27,20 @@ const (
 // another launch around this one, or come from a hook of a container. Settings of the same programs,
 // such as PET_NPROC_PER_NODE and TORCHELASTIC_ERROR_FILE, are not among them.
 var placeVariables = []string{
-	// of torchrun, and of all that set its variables
+	// torchrun, and others that set its variables
 	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
 	"ROLE_RANK", "ROLE_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
 	"TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
-	// those by which Kubeflow gives torchrun its flags
+	// flags of torchrun, as Kubeflow gives them
 	"PET_NNODES", "PET_NODE_RANK", "PET_RDZV_*", "PET_MASTER_*", "PET_LOCAL_ADDR",
-	// of DeepSpeed's launcher, Horovod and JAX
+	// DeepSpeed's launcher, Horovod and JAX
 	"CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*",
 	"HOROVOD_CROSS_*", "HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_*",
 	"JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT",
-	// of PMI, of MPI launchers and of rrun, whose servers only serve their own ranks
+	// PMI, MPI launchers and rrun: their servers only serve their own ranks
 	"PMI_*", "PMI2_*", "PMIX_*", "OMPI_COMM_WORLD_*", "MPI_LOCAL*", "MV2_COMM_*", "MVP_COMM_*",
 	"JSM_NAMESPACE_*", "RRUN_*",
-	// of a world of bringupd
+	// a world of bringupd
 	"BRINGUPD_RANK", "BRINGUPD_RANKS", "BRINGUPD_LOCAL_RANK", "BRINGUPD_LOCAL_RANKS",
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// jobQuery is how a launcher's own program tells the state of a job.
+// jobQuery is the query for the state of a job by a launcher's own program.
 type jobQuery struct {
 	argv []string // {job} is the job's id
 	// jobIDs matches the names of its jobs, as JobNames returns them; the first group is the id. If

@@ -35,7 +35,7 @@ type launcherSpec struct {
 	// hints has {job} where the words are about a job, as formatJob writes it.
 	hints     CommandHints
 	formatJob func(job string) string // nil: as in the names of runs
-	query     jobQuery                // zero if it has no program that tells a job's state
+	query     jobQuery                // zero if none of its programs prints a job's state
 	oneEach   string                  // how it starts one daemon per node, if the starter counts them
 	// claim decides whether the launcher has started a process as a daemon.
 	claim func(env Environment, want Overrides) claimLevel

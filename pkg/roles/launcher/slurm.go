@@ -50,8 +50,8 @@ var slurmLauncher = launcherSpec{
 		ShowNode:      "scontrol show node {nodes}",
 		RunOnEachNode: "srun --label",
 		DrainNode:     `scontrol update nodename={host} state=drain reason="{reason}"`,
-		// Without --mem=0, a step is refused where a job has its memory per CPU, by --mem-per-cpu or as the
-		// site's default: "Memory required by task is not available".
+		// Without --mem=0, a step of a job with --mem-per-cpu or DefMemPerCPU is refused:
+		// "Memory required by task is not available".
 		AttachShell: "srun --overlap --mem=0 --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
 			"--export=ALL --pty bash",
 	},

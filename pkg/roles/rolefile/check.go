@@ -249,7 +249,7 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 	}
 	l.checkSetups(readers)
 	l.checkRest(readers)
-	if isTwice { // what refers to the name may be a circle, and would not be without the mistake
+	if isTwice { // a circle may be a consequence of that
 		return
 	}
 	l.checkCycle("with", readers, func(d roles.Definition) []string { return d.Placement.With })

@@ -63,7 +63,7 @@ type roleReader struct {
 	def   roles.Definition
 	place *roles.Placement
 	given map[string]*yaml.Node // the keys that are given
-	env   []field               // of the key env
+	env   []field               // fields of the key env
 	owner string                // the role's name for messages
 }
 
