@@ -45,8 +45,9 @@ var placeVariables = []string{
 }
 
 // rankMarks are those placeVariables with which MASTER_ADDR and MASTER_PORT are part of a launch.
-// Alone, they are an address that the user has chosen.
-var rankMarks = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK"}
+// Without them, they are an address that the user has chosen, also if a job script has set WORLD_SIZE
+// for the processes that the child starts.
+var rankMarks = []string{"RANK", "LOCAL_RANK"}
 
 // userPMIxPrefix is the prefix of PMIx settings of users, which are for every process.
 const userPMIxPrefix = "PMIX_MCA_"
