@@ -369,6 +369,9 @@ func (h *head) followRoles(ctx context.Context, choice *planning.NodeChoice, all
 	if idle := choice.IdleNodes(); len(idle) > 0 && roles.HasNamed(h.node.defs) {
 		h.node.Log.Warn("no role uses " + h.node.nodeNames(idle))
 	}
+	if h.node.cfg.GPUs != nil { // with --gpu-check=off, the roles need none
+		all.WarnIdleGPUs()
+	}
 	if rec := instances.PlaceFlagRanks(choice.Plan, h.node.cfg.World.MaxPerNode); rec != nil {
 		h.openFlagWorld(rec)
 	}

@@ -104,10 +104,14 @@ func NewHead(cfg HeadConfig) *Head {
 		}
 	}
 	cfg.Worlds.SetFinder(h.findWorld)
-	if idle := cfg.Plan.IdleGPUs(); idle != "" && roles.HasNamed(cfg.Defs) {
-		cfg.Log.Warn("no process gets " + idle + ": give a role gpus, or per-node: gpu")
-	}
 	return h
+}
+
+// WarnIdleGPUs logs a warning about GPUs that no process of the first plan gets.
+func (h *Head) WarnIdleGPUs() {
+	if idle := h.cfg.Plan.IdleGPUs(); idle != "" && roles.HasNamed(h.cfg.Defs) {
+		h.cfg.Log.Warn("no process gets " + idle + ": give a role gpus, or per-node: gpu")
+	}
 }
 
 // memberOf returns the member index of the daemon that starts the processes of a role on a node.

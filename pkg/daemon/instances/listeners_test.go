@@ -127,7 +127,7 @@ func TestListensElsewhere(t *testing.T) {
 	})
 }
 
-// TestIdleGPUs checks that a run says once which GPUs no process gets.
+// TestIdleGPUs checks that the head can say which GPUs no process gets.
 func TestIdleGPUs(t *testing.T) {
 	change := func(r *run) { r.layout.GPUs = make([]affinity.GPU, 4) }
 	for file, want := range map[string]int{
@@ -135,6 +135,7 @@ func TestIdleGPUs(t *testing.T) {
 		"\n  - {name: server, nodes: 2, command: serve}\n":   0,
 	} {
 		inBubbleOf(t, change, 2, file, func(r *run) {
+			r.head.WarnIdleGPUs()
 			if said := r.logged.FilterMessageSnippet("no process gets GPUs 0-3 of n0-n1").Len(); said != want {
 				t.Errorf("%s: said %d times: %v", file, said, r.logged.All())
 			}
