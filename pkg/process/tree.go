@@ -55,6 +55,9 @@ func CommandLine(pid int) []string {
 // Environ returns the environment that a process was started with; nil if it cannot be read.
 func Environ(pid int) []string {
 	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // fails if the process has ended
+	if len(text) == 0 {
+		return nil
+	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 

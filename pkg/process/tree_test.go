@@ -25,6 +25,9 @@ func TestAncestors(t *testing.T) {
 			t.Errorf("a process that is not there: %d, %q", pid, argv)
 		}
 	}
+	if own, other := Environ(os.Getpid()), Environ(1<<30); len(own) == 0 || other != nil {
+		t.Errorf("got %d variables of this process, and %q of one that is not there", len(own), other)
+	}
 }
 
 func TestTree(t *testing.T) {
