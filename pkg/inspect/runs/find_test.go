@@ -92,6 +92,7 @@ func TestFindJob(t *testing.T) {
 	// the last element of array 70, which has its number
 	describe(t, dir, "70.0", record.Launch{LaunchID: "70", LaunchAliases: []string{"70_2"}})
 	describe(t, dir, "71.0", record.Launch{LaunchID: "71", LaunchAliases: []string{"70_1"}})
+	describe(t, dir, "53.10", record.Launch{LaunchID: "53"})
 	describe(t, dir, "18.train", record.Launch{LaunchID: "18", LaunchAliases: []string{"18.pbs01.example"}})
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("53", 0o700); err != nil { // not a log directory
@@ -111,7 +112,7 @@ func TestFindJob(t *testing.T) {
 		}
 	}
 	for _, arg := range []string{"5", "50_3", "50_1.8", "3", "60+1.7", "0", "rain",
-		"53.11", "53.9-a1", "18.eval", "18.pbs02", "1.pbs01"} {
+		"53.11", "53.9-a1", "18.eval", "18.pbs02", "1.pbs01", "53.eval", "train.x"} {
 		if got, err := Find(t.Context(), arg, dir); err == nil {
 			t.Errorf("%s is %s", arg, got)
 		}

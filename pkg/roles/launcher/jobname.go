@@ -50,8 +50,9 @@ func JobNames(name string) []string {
 		name = form.pattern().ReplaceAllString(name, form.replacement)
 	}
 	names = append(names, name, formatFluxID(name))
-	// PBS names its server (16.server), and Slurm its own steps (53.batch). A number is that of a step.
-	if job, rest, _ := strings.Cut(name, "."); rest != "" && !isDecimal(rest[:1]) {
+	// PBS names its server (16.server), and Slurm its own steps (53.batch). A number is that of a step, and
+	// what is no number before the dot is the name of a launch.
+	if job, rest, _ := strings.Cut(name, "."); rest != "" && !isDecimal(rest[:1]) && slurmJobName().MatchString(job) {
 		names = append(names, job)
 	}
 	known := make(map[string]bool)
@@ -142,13 +143,15 @@ func (id Identity) JobAliases(env Environment) (aliases []string) {
 }
 
 // IsOtherName reports whether a name with what follows the first dot, as in 16.server, is not that
-// of the job with these aliases.
+// of the job with these aliases: it may be a launch of the job with a name, 16.eval.
 func IsOtherName(name string, aliases []string) bool {
-	if _, rest, _ := strings.Cut(name, "."); rest == "" || isDecimal(rest[:1]) {
+	_, rest, _ := strings.Cut(name, ".")
+	if rest == "" || isDecimal(rest[:1]) {
 		return false
 	}
 	name = strings.TrimSuffix(name, "*") // qstat cuts long names
 	isOne := func(alias string) bool { return strings.HasPrefix(alias, name) }
 	hasServer := func(alias string) bool { return strings.Contains(alias, ".") }
-	return slices.ContainsFunc(aliases, hasServer) && !slices.ContainsFunc(aliases, isOne)
+	_, isStep := pseudoSteps[rest]
+	return (!isStep || slices.ContainsFunc(aliases, hasServer)) && !slices.ContainsFunc(aliases, isOne)
 }

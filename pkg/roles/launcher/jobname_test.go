@@ -63,7 +63,7 @@ func TestAttemptName(t *testing.T) {
 func TestJobNames(t *testing.T) {
 	for job, want := range map[string]string{
 		"53": "53", "60+1": "60+1 60", "60+1.0": "60+1.0 60.0", "60.0+1": "60.0+1 60.0", // squeue
-		"60.0+c0ffee": "60.0+c0ffee", "53.0-r1": "53.0-r1", "train.x": "train.x train",
+		"60.0+c0ffee": "60.0+c0ffee", "53.0-r1": "53.0-r1", "train.x": "train.x",
 		"50_1": "50_1", "50_[3]": "50_[3] 50_3", "50_[3-9%2]": "50_[3-9%2] 50", "50_[3%2]": "50_[3%2] 50_3",
 		"53.batch": "53.batch 53", "60+1.extern": "60+1.extern 60.extern 60", // sacct
 		"53;cluster":              "53;cluster 53", // sbatch --parsable
