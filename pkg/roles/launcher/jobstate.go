@@ -27,7 +27,7 @@ var noName = textutil.CompileLazily(`$^.`)
 
 var slurmQuery = jobQuery{
 	argv:   []string{"squeue", "--noheader", "--states=all", "--format=%T", "--jobs={job}"},
-	jobIDs: textutil.CompileLazily(`^([0-9]+(?:_[0-9]+)?)(?:[.-].*)?$`),
+	jobIDs: textutil.CompileLazily(`^([0-9]+(?:_[0-9]+)?)(?:\..*)?$`),
 	asIs:   noName,
 	isActive: textutil.CompileLazily(`\b(PENDING|RUNNING|SUSPENDED|STOPPED|CONFIGURING|COMPLETING|` +
 		`STAGE_OUT|SIGNALING|RESIZING|REQUEUED|REQUEUE_(?:HOLD|FED)|RESV_DEL_HOLD|SPECIAL_EXIT)\b`),
@@ -103,7 +103,7 @@ func lastGroup(match []string) string {
 
 // command returns the command line for a job, or nil if it has no name of the launcher's.
 func (q jobQuery) command(name string) (argv []string) {
-	if q.argv == nil {
+	if q.argv == nil || strings.Contains(name, ";") { // sbatch --parsable: the job is on another cluster
 		return nil
 	}
 	id := ""

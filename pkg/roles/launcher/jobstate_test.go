@@ -34,6 +34,8 @@ func TestAskJobState(t *testing.T) {
 		{"53", squeue + "53", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
 			failed, ""},
 		{"train", "", "", nil, ""},
+		{"53;other", "squeue", "", nil, ""},
+		{"2026-train", "squeue", "", nil, ""},
 		{"16", "qstat -f 16 16[]", "Job Id: 16.pbs01\n    job_state = Q\nqstat: Unknown Job Id 16[].pbs01", failed,
 			active + "qstat: Q"},
 		{"17", "qstat -f 17 17[]", "Job Id: 17[].pbs01\n    job_state = B\nqstat: Unknown Job Id 17.pbs01", failed,
