@@ -61,7 +61,8 @@ func (b *rankCmd) becomeRank([]string) error {
 	}
 	by := ranks.Runners{MinNodes: max(1, rank.NodeCount), MaxNodes: max(1, rank.NodeCount), IsRanked: true,
 		MinRanks: rank.RankCount, MaxRanks: rank.RankCount}
-	if f := ranks.JudgeCommand(b.driver, slices.Concat(environ, b.variables), by); f != nil && f.IsCertain {
+	f := ranks.JudgeCommand(b.driver, slices.Concat(environ, b.variables), by)
+	if f != nil && f.IsCertain && rank.RankCount > 1 { // the only rank may start a world of its own
 		return usageErrorf("%v", f)
 	}
 	if err := b.checkNetwork(environ, rank); err != nil || b.exitCode != 0 {

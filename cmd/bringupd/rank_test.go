@@ -79,6 +79,8 @@ func TestRankRefused(t *testing.T) {
 		{"the removed permission of torchrun", task,
 			[]string{"rank", "--allow-launcher", "--", "torchrun", "train.py"}, 64,
 			"a command of sh -c is not checked"},
+		{"mpirun in the only rank", []string{"RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"},
+			[]string{"rank", "--", "/none/mpirun", "./app"}, 127, "cannot start rank 0"},
 		{"an app that does not exist", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
 		{"a GPU that does not exist", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...),
