@@ -90,6 +90,10 @@ func TestValidate(t *testing.T) {
 			role("torchrun train.py", 2)(c)
 			c.Roles.Definitions[0].Placement.HasRanks = false
 		}, "in each process"},
+		{"torchrun in the processes of an instance, for more nodes", func(c *Config) {
+			role("torchrun --nnodes=4 --rdzv-backend=c10d t.py", 2)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, "and 2 processes run it"},
 		{"torchrun in instances of one node", func(c *Config) {
 			role("torchrun --nnodes=2 train.py", 1)(c)
 			c.Roles.Definitions[0].Placement.HasRanks = false
@@ -235,6 +239,9 @@ func TestLaunchWarnings(t *testing.T) {
 		cfg.Driver = strings.Fields(tc.driver)
 		cfg.Roles.Definitions = []roles.Definition{{Name: "train", Program: roles.Program{Command: "torchrun t.py"},
 			Placement: roles.Placement{Nodes: roles.NodesRest, HasRanks: true, NodesPerInstance: roles.NodesAll}}}
+		if sentences, err := cfg.Roles.JudgeCommands(0, nil); len(sentences) > 0 || err != nil {
+			t.Errorf("of an unknown number of nodes: %q, %v", sentences, err)
+		}
 		got := cfg.LaunchWarnings()
 		if len(got) != tc.want+1 || !strings.HasPrefix(got[tc.want], "role train (line 0): ") {
 			t.Errorf("%s: got %q", tc.driver, got)

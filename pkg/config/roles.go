@@ -216,7 +216,8 @@ func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *rank
 		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ,
 			ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true})
 	}
-	if d.Program.FollowerCommand != "" {
+	isUnknown := size == 0 && p.Nodes < 0 && p.Nodes != roles.NodesHead // the number of nodes
+	if d.Program.FollowerCommand != "" || isUnknown {
 		return nil
 	}
 	by := ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreOfRole: true,

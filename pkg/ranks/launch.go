@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -28,6 +27,13 @@ func (r Runners) each() string {
 		return "process"
 	}
 	return "rank"
+}
+
+func (r Runners) all() string {
+	if r.AreProcesses {
+		return "processes"
+	}
+	return "ranks"
 }
 
 // RunnersOn returns which processes run the command of a job on so many nodes.
@@ -281,7 +287,7 @@ func (l launch) judge(by Runners) *Finding {
 			running = "at least " + running
 		}
 		f.problem = fmt.Sprintf("%s means that %s of it form one world, and %s %s run it", l.said, world,
-			running, textutil.PluralForm(max(count, 2), by.each()))
+			running, by.all())
 		f.IsCertain = f.IsCertain && (count > l.max || by.MaxRanks > 0 && by.MaxRanks < l.min)
 	}
 	return f
