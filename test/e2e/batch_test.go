@@ -50,7 +50,8 @@ func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob
 			state, _ := bed.Command(context.Background(), "scontrol", "show", "job", id).CombinedOutput()
 			nodes, _ := bed.Command(context.Background(), "sinfo", "--Node", "--long").CombinedOutput()
 			said, _ := os.ReadFile(filepath.Join(dir, "err"))
-			t.Logf("the job printed on standard error:\n%s\n%s%s", said, state, nodes)
+			t.Logf("the job printed on standard error:\n%s\n%s%s\n%s", said, state, nodes,
+				bed.SlurmdLogs(20))
 		}
 		_ = bed.Command(context.Background(), "scancel", id).Run()
 		bed.noneLeft(t)

@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"os/user"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -233,6 +234,17 @@ func (b *Bed) Bin() string { return b.slot.path("bin") }
 
 // Logs returns the folder with the logs of Slurm's daemons. Close removes it.
 func (b *Bed) Logs() string { return b.slot.path("log") }
+
+// SlurmdLogs returns up to n lines from the end of each node's log of slurmd, for the report of a
+// failure: the clients of Slurm do not say why they could not reach it.
+func (b *Bed) SlurmdLogs(n int) string {
+	var all strings.Builder
+	for _, node := range b.nodes {
+		path := b.slot.path("log/slurmd-" + node.name + ".log")
+		fmt.Fprintf(&all, "slurmd of %s:\n%s\n", node.name, lastLines(path, n))
+	}
+	return all.String()
+}
 
 // Env returns the variables that clients of Slurm need to find this testbed.
 func (b *Bed) Env() []string {
