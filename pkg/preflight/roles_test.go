@@ -355,12 +355,14 @@ func TestFormatScript(t *testing.T) {
 			},
 		},
 		{
-			name: "components of which some need GPUs", text: "- {name: a, nodes: 2, per-node: 2, gpus: 2, command: c}\n" +
+			name: "components of which some need GPUs",
+			text: "- {name: a, nodes: 2, per-node: 2, gpus: 2, command: c}\n" +
 				"- {name: b, group: 1, nodes: 1, ranks-per-node: gpu, command: c}\n" +
 				"- {name: c, group: 2, nodes: 1, command: c}\n- {name: d, group: 3, nodes: 1, gpus: 1, command: c}\n",
 			want: []string{
 				"#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n" +
-					"# The roles need GPUs here: change the number to that of a node.\n#SBATCH --gpus-per-node=4\n# Your",
+					"# The roles need GPUs here: change the number to that of a node.\n" +
+					"#SBATCH --gpus-per-node=4\n# Your",
 				"\n#SBATCH --gpus-per-node=8\n##SBATCH --account=ACCOUNT\n##SBATCH --partition=PARTITION\n" +
 					"##SBATCH --time=1:00:00\n#SBATCH hetjob\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n" +
 					"#SBATCH --exclusive\n##SBATCH --account=ACCOUNT\n##SBATCH --partition=PARTITION\n" +
