@@ -50,7 +50,7 @@ func TestWhichRun(t *testing.T) {
 		{"a name, by a flag behind it", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"4711.0", "--log-dir", logs}},
 		{"a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711"}},
 		{"a job, by its log directory", nil, []string{filepath.Join(logs, "4711")}},
-		{"a job of PBS", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.pbs01"}},
+		{"a step of Slurm's own", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.batch"}},
 		{"a component of a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711+1"}},
 		{"a name where the job was submitted", []string{"SLURM_SUBMIT_DIR=" + filepath.Dir(logs)}, []string{"4711.0"}},
 		{"the newest of a flag's log directory", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"--log-dir=" + logs}},
@@ -83,7 +83,7 @@ func TestWhichRun(t *testing.T) {
 func TestListAndWait(t *testing.T) {
 	dir := endedRun(t, "4711.0")
 	env := []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(dir)}
-	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}, {"list", "4711.pbs01"}} {
+	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}, {"list", "4711.batch"}} {
 		if got := call(t, env, args...); got.code != 0 || !strings.HasPrefix(got.out, "RUN ") ||
 			!strings.Contains(got.out, "\n4711.0  finished  2 ") {
 			t.Errorf("%v ended with %d: %q, %q", args, got.code, got.out, got.err)
