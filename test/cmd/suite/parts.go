@@ -123,7 +123,7 @@ var allParts = []part{
 		lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/ranks/rendezvous"},
 	{name: "jobs on this machine", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
-		command: "go test -race -parallel 6 -timeout 10m ./test/local/..."},
+		command: "go test -race -parallel 6 -timeout 15m ./test/local/..."},
 	{name: "report page in a browser", group: "soak", gate: true, lane: computes,
 		needs:   []string{"browser", "axe"},
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/inspect/report"},
