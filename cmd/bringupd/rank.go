@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -91,7 +92,7 @@ func (b *rankCmd) checkNetwork(environ []string, rank launcher.StartedRank) erro
 			return "", false
 		}
 		return value, isSet
-	}, rank.Rank == 0)
+	}, launcher.NetworkUse{HasRank0: rank.Rank == 0, HasGPUs: fitness.MayHaveGPUs(-1, environ)})
 	if len(mistakes) == 0 {
 		return err
 	}

@@ -61,6 +61,15 @@ func FindOtherGPUs(root string) []OtherGPU {
 	return slices.Concat(sys.amdGPUs(root), sys.intelGPUs(root))
 }
 
+// IsAnyUsable reports whether this process may use a GPU of NVIDIA, AMD or Intel, according to the
+// device files below root.
+func IsAnyUsable(root string) bool {
+	devices, _ := filepath.Glob(filepath.Join(root, "dev/nvidia[0-9]*")) // the pattern is valid
+	isOpen := func(device string) bool { return unix.Access(device, unix.R_OK|unix.W_OK) == nil }
+	return slices.ContainsFunc(devices, isOpen) ||
+		slices.ContainsFunc(FindOtherGPUs(root), func(o OtherGPU) bool { return o.Reason == "" })
+}
+
 // NonNVIDIAFacts returns the facts of a node without any sign of NVIDIA.
 func NonNVIDIAFacts(root string) Facts {
 	return Facts{Version: FactsVersion, Init: LibraryNotFound, OtherGPUs: FindOtherGPUs(root)}

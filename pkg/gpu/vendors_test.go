@@ -102,3 +102,18 @@ func TestOthers(t *testing.T) {
 		})
 	}
 }
+
+func TestIsAnyUsable(t *testing.T) {
+	for _, tc := range []struct {
+		device string
+		want   bool
+	}{{"nvidia0", true}, {"nvidiactl", false}, {"nvidia-uvm", false}} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "dev", tc.device), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := gpu.IsAnyUsable(root); got != tc.want {
+			t.Errorf("%s: got %t, want %t", tc.device, got, tc.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -34,12 +35,13 @@ const masterVariable = "MASTER_ADDR"
 // instance of the roles is on one node.
 func (c *Config) networkMistakes() (wrong, doubtful []string, err error) {
 	inherited, ofRanks := launcher.EnvironmentOf(c.Environ), ranks.ParseVariables(c.World.Env)
+	hasGPUs := fitness.MayHaveGPUs(c.Identity.GPUs, c.Environ)
 	wrong, err = launcher.FindNetworkMistakes(func(name string) (value string, isSet bool) {
 		if value, isSet = ofRanks[name]; isSet || name == masterVariable {
 			return value, isSet
 		}
 		return inherited(name)
-	}, c.Identity.NodeIndex == 0)
+	}, launcher.NetworkUse{HasRank0: c.Identity.NodeIndex == 0, HasGPUs: hasGPUs})
 	spanning := 0
 	for _, role := range c.Roles.Definitions {
 		if !spansNodes(role) {
@@ -52,7 +54,7 @@ func (c *Config) networkMistakes() (wrong, doubtful []string, err error) {
 				return "", false // it is known when the process starts
 			}
 			return value, isSet
-		}, false)
+		}, launcher.NetworkUse{HasGPUs: hasGPUs})
 		if err == nil {
 			err = roleErr
 		}

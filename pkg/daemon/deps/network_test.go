@@ -31,11 +31,13 @@ func TestNetworkMistakes(t *testing.T) {
 		{"a value that is not known yet", all, "", map[string]string{
 			"GLOO_SOCKET_IFNAME": "$BRINGUPD_NODE_INTERFACE", "MASTER_ADDR": "${BRINGUPD_INSTANCE_ADDRESS}",
 		}, ""},
+		{"NCCL's variable without GPUs", 0, "NCCL_SOCKET_IFNAME=none0 CUDA_VISIBLE_DEVICES=", nil, ""},
+		{"NCCL's variable with GPUs", 0, "NCCL_SOCKET_IFNAME=none0 CUDA_VISIBLE_DEVICES=0,1", nil, "!NCCL_SOCKET_IFNAME"},
 		{"a driver's address", 0, "MASTER_ADDR=127.0.0.1", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := deps.Config{Config: config.Config{Framework: framework.None{},
-				Identity: launcher.Identity{Launcher: launcher.LauncherPBS, Size: 2}}}
+				Identity: launcher.Identity{Launcher: launcher.LauncherPBS, Size: 2, GPUs: -1}}}
 			cfg.Environ, cfg.World.PerNode = strings.Fields(tc.environ), "1"
 			if tc.nodes != 0 {
 				cfg.World.PerNode = ""

@@ -59,6 +59,16 @@ func ParseExpectation(granted int, from string, environ []string) (Expectation, 
 	return e, nil
 }
 
+// MayHaveGPUs reports whether the programs of the job have GPUs on this node: if some are granted or
+// in the list of visible GPUs of environ, or, where neither is known (granted is -1), if this process
+// may open one.
+func MayHaveGPUs(granted int, environ []string) bool {
+	if e, err := ParseExpectation(granted, "", environ); err == nil && e.Count >= 0 {
+		return e.Count > 0
+	}
+	return gpu.IsAnyUsable("/")
+}
+
 // NeedsGPUs reports whether the job is known to need GPUs.
 func (e Expectation) NeedsGPUs() bool {
 	return e.Count > 0 || len(e.Visible) > 0 || e.Mode == check.ModeRequire || e.Mode == check.ModeStrict

@@ -80,25 +80,30 @@ var interfaceVariables = []struct {
 }{{"GLOO_SOCKET_IFNAME", false}, {"TP_SOCKET_IFNAME", false}, {"NCCL_SOCKET_IFNAME", true}}
 
 // FindNetworkMistakes returns what is wrong, on this node, with the variables by which a user
-// selects the network of programs with processes on several machines. isFirst reports whether rank 0
-// runs on this node.
-func FindNetworkMistakes(env Environment, isFirst bool) ([]string, error) {
+// selects the network of programs with processes on several machines. Variables of NCCL and RCCL are
+// left out if the programs use no GPU of this node.
+func FindNetworkMistakes(env Environment, here NetworkUse) ([]string, error) {
 	found, err := systemInterfaces()
 	if err != nil {
 		return nil, err
 	}
-	return networkMistakes(env, found, resolveName, isFirst), nil
+	return networkMistakes(env, found, resolveName, here), nil
+}
+
+// NetworkUse is what the programs with processes on several machines have on a node.
+type NetworkUse struct {
+	HasRank0, HasGPUs bool
 }
 
 func networkMistakes(env Environment, found []netInterface, resolve func(host string) ([]netip.Addr, error),
-	isFirst bool) (mistakes []string) {
+	here NetworkUse) (mistakes []string) {
 	add := func(name, problem string) {
 		mistakes = append(mistakes, name+"="+shortenText(env.valueOf(name))+": "+problem+"; this node has "+
 			describeInterfaces(found))
 	}
 	for _, v := range interfaceVariables {
 		value := env.valueOf(v.name)
-		if value == "" || env.isOfOuterRun(value) {
+		if value == "" || env.isOfOuterRun(value) || v.ofNCCL && !here.HasGPUs {
 			continue
 		}
 		if problem := judgeInterfaces(value, v.ofNCCL, found); problem != "" {
@@ -107,7 +112,7 @@ func networkMistakes(env Environment, found []netInterface, resolve func(host st
 	}
 	const master = "MASTER_ADDR"
 	if host := env.valueOf(master); host != "" {
-		if problem := judgeMaster(host, found, resolve, isFirst); problem != "" {
+		if problem := judgeMaster(host, found, resolve, here.HasRank0); problem != "" {
 			add(master, problem)
 		}
 	}

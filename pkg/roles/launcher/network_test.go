@@ -90,7 +90,8 @@ func TestNetworkMistakes(t *testing.T) {
 				variable, _, _ := strings.Cut(tc.environ, " ")
 				want = []string{variable + ": " + tc.want}
 			}
-			got := networkMistakes(EnvironmentOf(strings.Fields(tc.environ)), network, resolve, tc.first)
+			got := networkMistakes(EnvironmentOf(strings.Fields(tc.environ)), network, resolve,
+				NetworkUse{HasRank0: tc.first, HasGPUs: true})
 			for i := range got {
 				if !strings.HasSuffix(got[i], "; this node has "+describeInterfaces(network)) {
 					t.Errorf("it does not say what the node has: %q", got[i])
@@ -101,5 +102,13 @@ func TestNetworkMistakes(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestNetworkMistakesWithoutGPUs(t *testing.T) {
+	env := EnvironmentOf([]string{"NCCL_SOCKET_IFNAME=hsn0", "TP_SOCKET_IFNAME=hsn0"})
+	got := networkMistakes(env, network, nil, NetworkUse{})
+	if len(got) != 1 || !strings.HasPrefix(got[0], "TP_SOCKET_IFNAME=") {
+		t.Errorf("got %q, want only the mistake of TP_SOCKET_IFNAME", got)
 	}
 }
