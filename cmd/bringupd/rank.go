@@ -92,7 +92,7 @@ func (b *rankCmd) checkNetwork(environ []string, rank launcher.StartedRank) erro
 			return "", false
 		}
 		return value, isSet
-	}, launcher.NetworkUse{HasRank0: rank.Rank == 0, HasGPUs: fitness.MayHaveGPUs(-1, environ)})
+	}, launcher.NetworkUse{HasRank0: rank.IsWithRank0(), HasGPUs: fitness.MayHaveGPUs(-1, environ)})
 	if len(mistakes) == 0 {
 		return err
 	}

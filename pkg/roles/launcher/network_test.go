@@ -112,3 +112,20 @@ func TestNetworkMistakesWithoutGPUs(t *testing.T) {
 		t.Errorf("got %q, want only the mistake of TP_SOCKET_IFNAME", got)
 	}
 }
+
+func TestIsWithRank0(t *testing.T) {
+	for _, tc := range []struct {
+		rank StartedRank
+		want bool
+	}{
+		{StartedRank{Rank: 0, LocalRank: -1, NodeIndex: -1}, true},
+		{StartedRank{Rank: 1, LocalRank: 1, NodeIndex: -1}, true},
+		{StartedRank{Rank: 4, LocalRank: 2, NodeIndex: 0}, true}, // --distribution=cyclic
+		{StartedRank{Rank: 1, LocalRank: 0, NodeIndex: 1}, false},
+		{StartedRank{Rank: 1, LocalRank: -1, NodeIndex: -1}, false},
+	} {
+		if got := tc.rank.IsWithRank0(); got != tc.want {
+			t.Errorf("%+v: got %t, want %t", tc.rank, got, tc.want)
+		}
+	}
+}

@@ -46,6 +46,12 @@ func (r StartedRank) SpansMachines() bool {
 	return r.NodeCount > 1 || r.LocalCount > 0 && r.RankCount > r.LocalCount
 }
 
+// IsWithRank0 reports whether rank 0 is known to run on the rank's own node: launchers number the
+// nodes in the order of the ranks, and so the ranks of a node.
+func (r StartedRank) IsWithRank0() bool {
+	return r.Rank == 0 || r.Rank == r.LocalRank || r.NodeIndex == 0
+}
+
 // StartedRank is a process that a launcher has started as one of many, according to its variables.
 type StartedRank struct {
 	LauncherTitle         string // display name of the launcher
