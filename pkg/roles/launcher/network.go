@@ -72,8 +72,8 @@ func interfaceOf(addr netip.Addr, found []netInterface) string {
 }
 
 // interfaceVariables select the interfaces of programs. Gloo and TensorPipe accept names (torch's
-// ProcessGroupGloo.cpp and tensorpipe_agent.cpp), NCCL and RCCL prefixes or, after "=", names, all
-// others after "^" (NCCL's user guide, "Environment Variables").
+// ProcessGroupGloo.cpp, which opens each of them, and tensorpipe_agent.cpp), NCCL and RCCL prefixes
+// or, after "=", names, all others after "^" (NCCL's user guide, "Environment Variables").
 var interfaceVariables = []struct {
 	name   string
 	ofNCCL bool
@@ -125,23 +125,42 @@ func (env Environment) isOfOuterRun(value string) bool {
 	return strings.TrimPrefix(value, "=") == env.valueOf(NodeInterfaceVariable)
 }
 
-// judgeInterfaces returns what is wrong with a selection of interfaces; empty if peers reach one.
+// judgeInterfaces returns what is wrong with a selection of interfaces; empty if peers reach one, or
+// each of a list of names.
 func judgeInterfaces(value string, ofNCCL bool, found []netInterface) string {
-	list := value
-	others, exact := false, !ofNCCL
-	if ofNCCL {
-		list, others = strings.CutPrefix(list, "^")
-		list, exact = strings.CutPrefix(list, "=")
-	} else if strings.ContainsAny(value[:1], "^=") {
-		return "this is NCCL's notation, and only names of interfaces are accepted, such as eth0"
+	if !ofNCCL {
+		return judgeNames(value, found)
 	}
+	list, others := strings.CutPrefix(value, "^")
+	list, exact := strings.CutPrefix(list, "=")
 	names := strings.Split(list, ",")
-	selects := func(name string) bool {
+	return judgeSelection(func(name string) bool {
 		return others != slices.ContainsFunc(names, func(entry string) bool {
 			entry, _, _ = strings.Cut(entry, ":") // a port of NCCL's
 			return name == entry || !exact && strings.HasPrefix(name, entry)
 		})
+	}, found)
+}
+
+// judgeNames returns what is wrong with the first name of a list that peers do not reach.
+func judgeNames(list string, found []netInterface) string {
+	if strings.ContainsAny(list[:1], "^=") {
+		return "this is NCCL's notation, and only names of interfaces are accepted, such as eth0"
 	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(list, ","), ",") {
+		problem := judgeSelection(func(other string) bool { return name == other }, found)
+		if problem != "" && name != list {
+			problem = name + ": " + problem
+		}
+		if problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+// judgeSelection returns why peers reach no selected interface; empty if they reach one.
+func judgeSelection(selects func(name string) bool, found []netInterface) string {
 	problem := "no interface has this name"
 	for _, i := range found {
 		switch {

@@ -57,7 +57,9 @@ func TestNetworkMistakes(t *testing.T) {
 	}{
 		{"PATH=/bin", true, ""},
 		{"GLOO_SOCKET_IFNAME=eth0", true, ""},
-		{"GLOO_SOCKET_IFNAME=ib9,ib0", true, ""},
+		{"GLOO_SOCKET_IFNAME=eth0,ib0,", true, ""},
+		{"GLOO_SOCKET_IFNAME=eth0,ib9", true, "ib9: " + isMissing},
+		{"GLOO_SOCKET_IFNAME=ib0,lo", true, "lo: " + isLocal},
 		{"GLOO_SOCKET_IFNAME=eth", true, isMissing},
 		{"GLOO_SOCKET_IFNAME=ib9", true, isMissing},
 		{"GLOO_SOCKET_IFNAME=^docker0", true, isNCCL},
