@@ -251,6 +251,14 @@ func TestAlone(t *testing.T) {
 			t.Errorf("%q is in\n%s", none, text)
 		}
 	}
+	// What a run on several nodes warns of is also found on one.
+	c.Facts[0].OwnName.Addresses = []string{"10.0.0.1", "127.0.1.1"}
+	r = buildDoctorReport(&c, time.Second)
+	if r.Code != 1 || !slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
+		return f.ID == "node.name" && f.Verdict == check.Warn
+	}) {
+		t.Errorf("code %d: %+v", r.Code, r.Findings)
+	}
 }
 
 // TestMergeNamesEach verifies that a difference between nodes is reported in one line that names

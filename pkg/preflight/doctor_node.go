@@ -50,7 +50,8 @@ func checkOwnName(p *checkContext) {
 		p.AddWarning(check.ClassNode, observed, "", hint)
 	case p.onSeparateHosts() && !hasOwnAddress(f.OwnName.Addresses, f.LocalAddresses):
 		p.AddFailure(check.ClassNode, resolves+"is not one of its addresses", "", hint)
-	case p.onSeparateHosts() && !slices.ContainsFunc(f.OwnName.Addresses, isReachable):
+	// A single node is judged as one of several, for which it may be examined.
+	case (p.onSeparateHosts() || !p.hasPeers()) && !allReachable(f.OwnName.Addresses):
 		p.AddWarning(check.ClassNode, resolves+"other nodes cannot reach",
 			"a network address, so that services bound to the host name are reachable", hint)
 	default:
@@ -66,10 +67,13 @@ func hasOwnAddress(some, others []string) bool {
 	})
 }
 
-// isReachable reports whether an address can be reached from other machines.
-func isReachable(address string) bool {
-	addr, err := netip.ParseAddr(address)
-	return err == nil && !addr.IsLoopback() && !addr.IsUnspecified()
+// allReachable reports whether the addresses can be reached from other machines. Programs get a
+// loopback address before all others.
+func allReachable(addresses []string) bool {
+	return !slices.ContainsFunc(addresses, func(a string) bool {
+		addr, err := netip.ParseAddr(a)
+		return err != nil || addr.IsLoopback() || addr.IsUnspecified()
+	})
 }
 
 // reachedHead returns the host at which the node has reached the head, by name or by address. It is
