@@ -362,6 +362,7 @@ func (h *head) runDriver(ctx context.Context) error {
 
 // DriverSpec implements [instances.DriverHost].
 func (h *head) DriverSpec() process.Spec {
+	service.LogRemoved(h.node.Log, h.node.cfg.Environ, h.node.cfg.Driver)
 	return process.Spec{
 		Name: service.DriverName, Argv: h.node.cfg.Driver, Stdin: h.node.cfg.Streams.In,
 		Stdout: h.node.cfg.Streams.Out, Stderr: h.node.cfg.Streams.Err,

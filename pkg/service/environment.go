@@ -1,11 +1,14 @@
 package service
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -86,6 +89,18 @@ func (e Environment) Of(base []string, more ...map[string]string) []string {
 	env := envlist.With(base, set)
 	head, _ := envlist.Lookup(env, framework.HeadAddressVariable)
 	return BypassProxy(env, append(known, head)...)
+}
+
+// LogRemoved logs which variables that a job script may have set for the driver do not reach it, besides
+// those that its command line sets.
+func LogRemoved(log *zap.Logger, base, driver []string) {
+	names := slices.DeleteFunc(launcher.RemovedScriptVariables(base), func(name string) bool {
+		return slices.ContainsFunc(driver, func(word string) bool { return strings.HasPrefix(word, name+"=") })
+	})
+	if len(names) > 0 {
+		log.Info(fmt.Sprintf("the driver is no rank, and does not get %s: to keep %s, start the driver with: "+
+			"-- env %[2]s=$%[2]s … (docs/environment.md)", strings.Join(names, ", "), names[0]))
+	}
 }
 
 // flightRecorderVariables returns the variables that make torch write the dumps of its flight

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -123,6 +125,26 @@ func TestFlightRecorderVariables(t *testing.T) {
 		gotOldest, _ := lookup(older)
 		if gotNewest != tc.wantNewest || gotOldest != tc.wantOldest {
 			t.Errorf("%s: %q, %q, want %q, %q", tc.name, gotNewest, gotOldest, tc.wantNewest, tc.wantOldest)
+		}
+	}
+}
+
+func TestLogRemoved(t *testing.T) {
+	for _, tc := range []struct{ environ, driver, want string }{
+		{"HOME=/h", "./driver", ""},
+		{"MASTER_ADDR=n1 MASTER_PORT=29500 WORLD_SIZE=8", "torchrun", "get WORLD_SIZE: to keep WORLD_SIZE, start"},
+		{"MASTER_ADDR=n1 MASTER_PORT=29500 WORLD_SIZE=8", "env WORLD_SIZE=8 torchrun", ""},
+		{"MASTER_ADDR=n1 MASTER_PORT=1 WORLD_SIZE=8 RANK=0 PMI_RANK=0", "./driver",
+			"get RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: to keep RANK, start the driver with: -- env RANK=$RANK"},
+	} {
+		core, logged := observer.New(zap.InfoLevel)
+		LogRemoved(zap.New(core), strings.Fields(tc.environ), strings.Fields(tc.driver))
+		got := ""
+		for _, entry := range logged.All() {
+			got += entry.Message
+		}
+		if !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%s: got %q, want %q", tc.environ, got, tc.want)
 		}
 	}
 }

@@ -97,6 +97,22 @@ func InheritedVariables(environ []string, kind ChildKind) map[string]string {
 	return set
 }
 
+// scriptVariables are those variables of a launch that job scripts set themselves.
+var scriptVariables = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR",
+	"MASTER_PORT"}
+
+// RemovedScriptVariables returns the variables that a job script may have set for the driver, and that
+// it does not inherit.
+func RemovedScriptVariables(environ []string) (names []string) {
+	env, set := EnvironmentOf(environ), InheritedVariables(environ, ChildCommand)
+	for _, name := range scriptVariables {
+		if value, isChanged := set[name]; isChanged && value == "" && env.valueOf(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func asPrefixes(names []string) (patterns []string) {
 	for _, name := range names {
 		patterns = append(patterns, name+"*")
