@@ -55,10 +55,10 @@ func (inv *invocation) newConfig(
 		return cfg, role, err
 	}
 	// Slurm names its jobs and steps itself, also for the requeue.
-	isNamed := all.FindSetting("job-id").Source == config.SourceFlag
-	if id := cfg.Identity; isNamed && id.Launcher == launcher.LauncherSlurm {
-		return cfg, role, usageErrorf("cannot use --job-id under Slurm, which names the run (%s): omit it",
-			id.RunName())
+	name, id := all.FindSetting("job-id"), cfg.Identity
+	if name.IsSet() && name.Source != config.SourceCommand && id.Launcher == launcher.LauncherSlurm {
+		return cfg, role, usageErrorf("cannot name the run by %s under Slurm, which names it %s: omit it",
+			name.SourceName(), id.RunName())
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v%s", err, all.NameVariables(err.Error()))

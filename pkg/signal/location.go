@@ -19,7 +19,17 @@ type Location struct {
 	NodeIndex int
 	Size      int
 	Host      string
+	// IsNamed reports that the launcher names the run, and the user cannot.
+	IsNamed bool
 	Access
+}
+
+// OtherNameAdvice returns what to do if the name of the run is taken.
+func (p Location) OtherNameAdvice() string {
+	if p.IsNamed {
+		return "give another --log-dir"
+	}
+	return "give another --job-id, or another --log-dir"
 }
 
 func (p Location) newDirError(path, remedy, format string, args ...any) error {

@@ -135,7 +135,7 @@ func CreateRun(ctx context.Context, p Location, job record.Job, others ...Contro
 // refuseExistingRun refuses a name whose run has the same launch facts, because peers could not
 // distinguish the two. It also refuses names with which peers would fail.
 func (p Location) refuseExistingRun(ctx context.Context) error {
-	const remedy = "give another --job-id, or another --log-dir"
+	remedy := p.OtherNameAdvice()
 	d, job, err := p.openRun(ctx, p.Run)
 	var refused *DirError
 	switch {
@@ -211,7 +211,7 @@ func (p Location) explainBuild(path string, err error) error {
 	case IsStalled(err), errors.As(err, &refused), errors.As(err, &duplicate):
 		return err
 	case isNameTaken(err):
-		return p.newDirError(p.LogDir, "give another --job-id, or another --log-dir",
+		return p.newDirError(p.LogDir, p.OtherNameAdvice(),
 			"another run created %s at the same time", filepath.Base(path))
 	default:
 		return p.newDirError(p.LogDir, remedyFor(err), "cannot create the run directory in it: %v", bareErrno(err))

@@ -97,6 +97,21 @@ func TestCreateOnATakenName(t *testing.T) {
 	}
 }
 
+// TestAdviceOnATakenName verifies that only a user who names runs is told to give another name.
+func TestAdviceOnATakenName(t *testing.T) {
+	for isNamed, want := range map[bool]string{
+		false: "give another --job-id, or another --log-dir", true: "give another --log-dir",
+	} {
+		p := newPlace(t)
+		p.IsNamed = isNamed
+		create(t, p)
+		_, err := CreateRun(within(t), p, record.Job{})
+		if refused, ok := errors.AsType[*DirError](err); !ok || refused.Remedy != want {
+			t.Errorf("IsNamed=%t: got %v, want %q", isNamed, err, want)
+		}
+	}
+}
+
 // TestCreateByMany verifies that exactly one of several heads of one launch, which should not
 // exist, succeeds.
 func TestCreateByMany(t *testing.T) {

@@ -33,7 +33,9 @@ var mistakes = []mistake{
 	{`SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 bringupd -- true`, 65, "srun --nodes=2 --ntasks=2"},
 	{slurmStep + `SLURM_NTASKS=16 SLURM_STEP_TASKS_PER_NODE='8(x2)' bringupd -- true`, 65, "--ntasks-per-node=1"},
 	{slurmStep + `bringupd --nnodes=3 -- true`, 65, "srun --nodes=3"},
-	{slurmStep + `bringupd --job-id=mine -- true`, 64, "omit it"},
+	{slurmStep + `bringupd --job-id=mine -- true`, 64, "--job-id under Slurm, which names it 7.0: omit it"},
+	{slurmStep + `BRINGUPD_JOB_ID=mine bringupd -- true`, 64, "BRINGUPD_JOB_ID under Slurm"},
+	{slurmStep + `bringupd --config=named.yaml -- true`, 64, "named.yaml:1 under Slurm"},
 	{`bringupd local --nodes=2 --nnodes=3 -- true`, 65, "bringupd local --nodes=3"},
 	{`RANK=1 bringupd -- true`, 65, "WORLD_SIZE"},
 
@@ -117,7 +119,7 @@ var mistakes = []mistake{
 // mistakenFiles are the files in the directory of each call.
 var mistakenFiles = map[string]string{
 	"plain.sh": "#!/bin/sh\n", "bare": "echo\n", "windows": "#!/bin/sh\r\n",
-	"typo.yaml":   "framwork: ray\n",
+	"typo.yaml": "framwork: ray\n", "named.yaml": "job-id: mine\n",
 	"key.yaml":    "roles:\n  - {name: a, nodes: 1, component: 1, primary: true, command: x}\n",
 	"probe.yaml":  "roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n",
 	"syntax.yaml": "roles:\n  - name: a\n   nodes: 1\n",

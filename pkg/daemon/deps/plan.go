@@ -7,6 +7,7 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -63,5 +64,6 @@ func (c *Config) CheckTimeout() time.Duration {
 func (c *Config) RunLocation() signal.Location {
 	id := c.Identity
 	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey,
-		NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
+		NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, IsNamed: id.Launcher == launcher.LauncherSlurm,
+		Access: c.Access}
 }

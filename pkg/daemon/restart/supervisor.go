@@ -500,7 +500,8 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 
 // alreadyEndedError returns the reason why there is no further attempt: the run has ended already.
 func (s *supervisor) alreadyEndedError(attempt int) error {
-	last, run := s.lastResult, s.attemptLocation(attempt).Run
+	last, place := s.lastResult, s.attemptLocation(attempt)
+	run := place.Run
 	switch {
 	case !hasSucceeded(last):
 		return &endError{last.Code, fmt.Sprintf("run %s has ended already, with code %d: %s",
@@ -508,8 +509,8 @@ func (s *supervisor) alreadyEndedError(attempt int) error {
 	case s.isHead && !s.relaunchesEach:
 		// This is another launch with that name, which must not seem to have succeeded.
 		return health.NewFailure(health.ShareUnusable,
-			"cannot create run %s in %s: it exists already, and has ended; "+
-				"give another --job-id, or another --log-dir", run, s.cfg.LogDir)
+			"cannot create run %s in %s: it exists already, and has ended; %s",
+			run, s.cfg.LogDir, place.OtherNameAdvice())
 	default:
 		return &endError{0, fmt.Sprintf("run %s has ended already: %s", run, last.Reason)}
 	}
