@@ -96,6 +96,9 @@ func TestRankRefused(t *testing.T) {
 		{"a meeting at a loopback address", append([]string{"LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
 			"MASTER_ADDR=127.0.0.1"}, task...), []string{"rank", "--", "true"}, 64, "it is a loopback address"},
 		{"a variable without a value", task, []string{"rank", "--env=A", "--", "true"}, 64, "NAME=VALUE"},
+		{"one number for all ranks", task, []string{"rank", "--env=RANK=7", "--", "true"}, 64,
+			"bringupd sets RANK for each rank"},
+		{"no address", task, []string{"rank", "--env=MASTER_ADDR=", "--", "true"}, 64, "give the first node's"},
 		{"a variable of bringupd's own", task,
 			[]string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "are reserved"},
 	} {

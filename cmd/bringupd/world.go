@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // rankSettings returns the settings of a driver that runs as ranks on all nodes.
@@ -109,13 +110,14 @@ func checkPMIx(value string) error {
 }
 
 func checkVariable(value string) (string, error) {
-	switch variable, _, given := strings.Cut(value, "="); {
+	switch variable, text, given := strings.Cut(value, "="); {
 	case variable == "" || !given:
 		return "", errors.New("give NAME=VALUE")
 	case strings.HasPrefix(variable, "BRINGUPD_"):
 		return "", errors.New("variables that begin with BRINGUPD_ are reserved")
+	default:
+		return value, launcher.CheckRankVariable(variable, text)
 	}
-	return value, nil
 }
 
 func ranksPerNodeSetting(to *string, usage string) *config.Setting {

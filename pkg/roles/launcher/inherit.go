@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -135,6 +137,22 @@ func removedVariables(environ, names []string) map[string]string {
 		}
 	}
 	return set
+}
+
+// rankNumbers are variables of torchrun that differ between the ranks of a world, and sizes of it.
+var rankNumbers = []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+	"ROLE_RANK", "ROLE_WORLD_SIZE"}
+
+// CheckRankVariable returns an error if the ranks of a world cannot meet with this variable of a user
+// for all of them. An empty value removes the variable.
+func CheckRankVariable(name, value string) error {
+	switch {
+	case value != "" && slices.Contains(rankNumbers, name):
+		return fmt.Errorf("bringupd sets %s for each rank: omit it, or start the command with: env %[1]s=…", name)
+	case value == "" && name == "MASTER_ADDR":
+		return errors.New("the ranks do not meet without an address: omit it, or give the first node's")
+	}
+	return nil
 }
 
 // Task is a process of a world, numbered as a launcher with one task per process would do.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Limits of the numbers in a file. They are above what any allocation has.
@@ -249,6 +250,9 @@ func (r *roleReader) checkReferences(all []roles.Definition) {
 		if text != "" && (slices.Contains(known, name) || slices.Contains(commandVariables, name)) {
 			r.refuse(f.key, "%s: env: %s is set by bringupd: omit it, or give your variable another name",
 				r.owner, name)
+		}
+		if err := launcher.CheckRankVariable(name, text); err != nil && r.def.Placement.HasRanks {
+			r.refuse(f.key, "%s: env: %s: %v", r.owner, name, err)
 		}
 		for _, clause := range roles.UnknownVariables(text, known) {
 			r.refuse(f.value, "%s: env: %s: %s", r.owner, name, clause)
