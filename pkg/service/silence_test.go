@@ -54,10 +54,12 @@ func (p *printer) RecentLines() (out, err []string) {
 	return nil, p.LastLines()
 }
 
+func (p *printer) PID() int { return 7 }
+
 func (p *printer) Ended() <-chan struct{} { return p.ended }
 
-// TestSilenceWatch verifies which silences are reported, when, and that lines are read once for
-// each.
+// TestSilenceWatch verifies which silences are reported, when, that lines are read once for each, and
+// that a program which uses the processor is not silent.
 func TestSilenceWatch(t *testing.T) {
 	const end = 10 * time.Minute
 	failed := []string{
@@ -73,19 +75,27 @@ func TestSilenceWatch(t *testing.T) {
 		name   string
 		pieces []piece
 		endsAt time.Duration
-		want   []change
-		reads  int
+		// the part of a core that it uses until a time
+		works      float64
+		worksUntil time.Duration
+		want       []change
+		reads      int
 	}{
-		{"prints nothing", nil, end, nil, 0},
-		{"prints an error", []piece{{second, failed}}, end,
+		{"prints nothing", nil, end, 0, 0, nil, 0},
+		{"prints an error", []piece{{second, failed}}, end, 0, 0,
 			[]change{{65 * second, "ValueError: x"}, {end, ""}}, 1},
-		{"prints something else", []piece{{second, []string{"step 1"}}}, end, nil, 1},
-		{"goes on at once", []piece{{second, failed}, {50 * second, steps}}, end, nil, 1},
-		{"goes on late", []piece{{second, failed}, {178 * second, steps}}, end,
+		{"prints something else", []piece{{second, []string{"step 1"}}}, end, 0, 0, nil, 1},
+		{"goes on at once", []piece{{second, failed}, {50 * second, steps}}, end, 0, 0, nil, 1},
+		{"goes on late", []piece{{second, failed}, {178 * second, steps}}, end, 0, 0,
 			[]change{{65 * second, "ValueError: x"}, {3 * minute, ""}}, 2},
-		{"ends late", []piece{{second, failed}}, 178 * second,
+		{"ends late", []piece{{second, failed}}, 178 * second, 0, 0,
 			[]change{{65 * second, "ValueError: x"}, {3 * minute, ""}}, 1},
-		{"ends at once", []piece{{second, failed}}, 30 * second, nil, 0},
+		{"ends at once", []piece{{second, failed}}, 30 * second, 0, 0, nil, 0},
+		{"works", []piece{{second, failed}}, end, 0.5, end, nil, 1},
+		{"works for some time", []piece{{second, failed}}, end, 0.5, 2 * minute,
+			[]change{{3 * minute, "ValueError: x"}, {end, ""}}, 1},
+		{"only beats", []piece{{second, failed}}, end, 0.01, end,
+			[]change{{65 * second, "ValueError: x"}, {end, ""}}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,6 +105,10 @@ func TestSilenceWatch(t *testing.T) {
 				defer cancel()
 				var got []change
 				service.SilenceWatch{After: time.Minute, Programs: []process.Handle{program},
+					CPUTimes: func(pids []int) (map[int]time.Duration, error) {
+						ago := min(time.Since(program.start), tc.worksUntil)
+						return map[int]time.Duration{pids[0]: second + time.Duration(tc.works*float64(ago))}, nil
+					},
 					OnChange: func(_ process.Handle, line string) {
 						got = append(got, change{time.Since(program.start), line})
 					},

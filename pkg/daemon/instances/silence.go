@@ -20,14 +20,15 @@ func (g *generation) watchSilence(ctx context.Context, s *supervisor, tasks *syn
 	if !s.role.Primary || s.cfg.StandIns != nil {
 		return
 	}
-	watch := service.SilenceWatch{After: silenceTimeout, OnChange: func(program process.Handle, errorLine string) {
+	watch := service.SilenceWatch{After: silenceTimeout, CPUTimes: s.cfg.CPUTimes}
+	watch.OnChange = func(program process.Handle, errorLine string) {
 		errorLine = textutil.HideValues(errorLine, s.environment.keys())
 		s.cfg.Children.SetSilentError(program.Name(), errorLine)
 		if s.cfg.RunCtx.Err() == nil && s.stop.Err() == nil { // otherwise it is the end of all
 			_, silent := program.OutputStats()
 			s.cfg.Host.ReportSilence(program.Name(), errorLine, silent)
 		}
-	}}
+	}
 	if s.role.HangTimeout > 0 {
 		watch.After = min(watch.After, s.role.HangTimeout/2)
 	}
