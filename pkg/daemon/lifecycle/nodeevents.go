@@ -112,11 +112,12 @@ type NodeEventLog struct {
 	Log         *zap.Logger
 
 	mu          sync.Mutex
-	readNames   map[string]bool // names of the records that were read; used only by FollowEvents
-	events      []record.Event  // guarded by mu
-	silent      []silentProcess // those that are silent now, the first one first; guarded by mu
-	warnings    int             // number of those that were logged; guarded by mu
-	lastListing int             // number of the last listing with no unread events; guarded by mu
+	readNames   map[string]bool   // names of the records that were read; used only by FollowEvents
+	events      []record.Event    // guarded by mu
+	silent      []silentProcess   // those that are silent now, the first one first; guarded by mu
+	unlogged    []unloggedSilence // in the order of their arrival; guarded by mu
+	warnings    int               // number of those that were logged; guarded by mu
+	lastListing int               // number of the last listing with no unread events; guarded by mu
 }
 
 // AddEvent adds an event of a node. Those of the head itself are kept whatever their number is.

@@ -3,8 +3,10 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -51,22 +53,94 @@ func silenceEvent(
 // job may fall silent after one has failed.
 const maxSilenceWarnings = 10
 
-// addSilence adds the event of a process, and logs the first ones. mu must be held.
+// addSilence adds the event of a process, which [NodeEventLog.LogSilences] logs. mu must be held.
 func (c *NodeEventLog) addSilence(rec record.Event) {
 	event := rec.Silence
 	c.silent = slices.DeleteFunc(c.silent, func(s silentProcess) bool {
 		return s.node == rec.NodeIndex && s.child == event.Child
 	})
+	c.unlogged = append(c.unlogged, unloggedSilence{rec, time.Now()})
 	if event.Error == "" {
-		c.Log.Info(rec.Message)
 		return
-	}
-	if c.warnings++; c.warnings <= maxSilenceWarnings {
-		c.Log.Warn(rec.Message)
 	}
 	c.silent = append(c.silent, silentProcess{
 		node: rec.NodeIndex, child: event.Child, name: event.Name, errorLine: event.Error,
 		since: time.Now().Add(-event.For)})
+}
+
+// unloggedSilence is the event of a process that is not logged yet, and when the head received it.
+type unloggedSilence struct {
+	record.Event
+	at time.Time
+}
+
+// silenceGroup is what processes have in common whose events are logged with one line: their error,
+// and their names except for the number of a rank.
+type silenceGroup struct{ before, after, errorLine string }
+
+// rankNames matches the name of a rank, which may have that of its world before or after it.
+var rankNames = textutil.CompileLazily(`^(.*\b)rank (\d+)(.*)$`)
+
+// LogSilences logs the events of processes together if the first one is as old as given, so that
+// ranks of a world with the same error, on whatever nodes, have one line.
+func (c *NodeEventLog) LogSilences(age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.unlogged) == 0 || time.Since(c.unlogged[0].at) < age {
+		return
+	}
+	groups := make(map[silenceGroup][]unloggedSilence)
+	var order []silenceGroup
+	for _, one := range c.unlogged {
+		key := silenceGroup{before: one.Silence.Name, errorLine: one.Silence.Error}
+		if parts := rankNames().FindStringSubmatch(one.Silence.Child); parts != nil {
+			key = silenceGroup{parts[1], parts[3], one.Silence.Error}
+		}
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], one)
+	}
+	c.unlogged = nil
+	for _, key := range order {
+		what := groups[key][0].Message
+		if len(groups[key]) > 1 {
+			what = describeRanks(key, groups[key])
+		}
+		if key.errorLine == "" {
+			c.Log.Info(what)
+		} else if c.warnings++; c.warnings <= maxSilenceWarnings {
+			c.Log.Warn(what)
+		}
+	}
+}
+
+// describeRanks describes what several ranks of a world have done, of which each may have several
+// events.
+func describeRanks(key silenceGroup, events []unloggedSilence) string {
+	var ranks, nodes []int
+	longest := time.Duration(0)
+	for _, one := range events {
+		if parts := rankNames().FindStringSubmatch(one.Silence.Child); parts != nil {
+			rank, _ := strconv.Atoi(parts[2]) // the pattern admits digits only
+			ranks = append(ranks, rank)
+		}
+		nodes = append(nodes, one.NodeIndex)
+		longest = max(longest, one.Silence.For)
+	}
+	slices.Sort(ranks)
+	slices.Sort(nodes)
+	ranks, nodes = slices.Compact(ranks), slices.Compact(nodes)
+	if len(ranks) < 2 {
+		return events[len(events)-1].Message
+	}
+	name := fmt.Sprintf("%s%s%s (%s)", key.before, textutil.FormatIndices("rank", ranks), key.after,
+		textutil.FormatIndices("node", nodes))
+	if key.errorLine == "" {
+		return name + " have gone on, or have ended"
+	}
+	return fmt.Sprintf("%s printed %s %s ago and nothing since, and have not ended", name, key.errorLine,
+		formatSilence(longest))
 }
 
 // describeSilences returns a clause, which follows why a timeout has expired, about the processes

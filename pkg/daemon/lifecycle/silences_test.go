@@ -50,6 +50,7 @@ func TestDescribeSilences(t *testing.T) {
 				for _, event := range tc.events {
 					events.AddEvent(event)
 				}
+				events.LogSilences(0)
 				time.Sleep(11 * time.Minute)
 				clause, line := events.describeSilences(func(node int) bool { return node == 7 })
 				if clause != tc.clause || line != tc.line || logged.Len() != tc.warnings {
@@ -59,6 +60,45 @@ func TestDescribeSilences(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLogSilences verifies that the ranks of a world with the same error have one line, once the first
+// of their events is old enough.
+func TestLogSilences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.InfoLevel)
+		events := &NodeEventLog{Log: zap.New(core)}
+		add := func(errorLine string, children ...string) {
+			for i, child := range children {
+				events.AddEvent(silenceEvent(record.Header{NodeIndex: i / 2}, child, child+" (n)", errorLine,
+					time.Minute))
+			}
+		}
+		add("ValueError: x", "rank 0", "rank 1", "rank 2", "rank 4", "rank 3 of eval", "rank 5 of eval")
+		events.LogSilences(5 * time.Second)
+		time.Sleep(5 * time.Second)
+		add("", "rank 0", "rank 1")
+		add("ValueError: y", "rank 7", "driver")
+		add("ValueError: y", "rank 7")
+		if logged.Len() != 0 {
+			t.Errorf("%v was logged too early", logged.All())
+		}
+		events.LogSilences(5 * time.Second)
+		var got []string
+		for _, entry := range logged.All() {
+			got = append(got, entry.Level.String()+" "+entry.Message)
+		}
+		want := []string{
+			"warn ranks 0-2,4 (nodes 0-1) printed ValueError: x 1m ago and nothing since, and have not ended",
+			"warn ranks 3,5 of eval (node 2) printed ValueError: x 1m ago and nothing since, and have not ended",
+			"info ranks 0-1 (node 0) have gone on, or have ended",
+			"warn rank 7 (n) printed ValueError: y 1m ago and nothing since, and has not ended",
+			"warn driver (n) printed ValueError: y 1m ago and nothing since, and has not ended",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("logged are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
 }
 
 // TestReportedSilences verifies that a node reports the end of each silence that it has reported,

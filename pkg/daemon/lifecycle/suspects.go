@@ -43,10 +43,13 @@ const (
 	outliveInterval = 5 * time.Second // the interval between two looks
 )
 
-// Watch reports the ranks that outlive all others of their worlds, once each, until ctx ends.
+// Watch reports the ranks that outlive all others of their worlds, once each, and logs the silences of
+// processes, until ctx ends.
 func (s Suspects) Watch(ctx context.Context) {
+	defer s.Log.LogSilences(0)
 	told := make(outlivingRanks)
 	for ctxutil.SleepContext(ctx, outliveInterval) && s.Events.RunCtx.Err() == nil {
+		s.Log.LogSilences(outliveInterval)
 		for _, last := range told.due(s.LastRanks(), time.Now()) {
 			s.Events.Warn(last.String())
 		}
