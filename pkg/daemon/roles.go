@@ -491,8 +491,8 @@ func (n *node) RoleKey(role string) string {
 }
 
 // ReportSilence implements [instances.Host].
-func (n *node) ReportSilence(child, errorLine string, silent time.Duration) {
-	n.nodeEvents.ReportSilence(child, errorLine, silent)
+func (n *node) ReportSilence(child, log, errorLine string, silent time.Duration) {
+	n.nodeEvents.ReportSilence(child, log, errorLine, silent)
 }
 
 // PrivateDir implements [instances.Host].

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -17,8 +18,8 @@ import (
 type HangConfig struct {
 	Steps   *stepwatch.Monitor
 	LogName string // the file to which the head logs what the processes of an instance do
-	// DescribeSuspects describes the likely reason: see [world.HungWorld].
-	DescribeSuspects func() (clause, errorLine string)
+	// DescribeSuspects describes the likely reason.
+	DescribeSuspects func() lifecycle.Suspect
 	// Diagnose logs what they do, and returns the failure of the instance.
 	Diagnose func(ctx context.Context, hung world.HungWorld) *health.Failure
 }
@@ -137,7 +138,7 @@ func (h *Head) endHanging(ctx context.Context, state *instanceState, generation 
 	if state.role.IsFlagWorld() {
 		hung.Instance = ""
 	}
-	hung.Suspects, hung.ErrorLine = h.cfg.Hang.DescribeSuspects()
+	hung.Suspect = h.cfg.Hang.DescribeSuspects()
 	f := h.cfg.Hang.Diagnose(ctx, hung)
 	f.Phase = h.cfg.Events.CurrentPhase()
 	h.mu.Lock()

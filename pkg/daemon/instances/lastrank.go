@@ -35,6 +35,7 @@ func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 		if p, is := state.instance.LastProcess(ended, areLeft); is {
 			one := lifecycle.LastRank{Host: h.cfg.Plan.Nodes[p.Place].Host,
 				Generation: state.Generation, Since: latest(since, state.since)}
+			one.Log = state.role.LogName(state.instance, p, state.Generation, 0, 0)
 			if one.Number = p.Rank; !state.role.IsFlagWorld() {
 				one.World = instanceName(state.role, state.instance)
 			}

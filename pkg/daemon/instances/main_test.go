@@ -194,7 +194,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	r.head = NewHead(HeadConfig{
 		Dropped: dropped,
 		Hang: HangConfig{Steps: r.nodes[0].steps, Diagnose: r.diagnose,
-			DescribeSuspects: func() (clause, errorLine string) { return "", "" }},
+			DescribeSuspects: func() (s lifecycle.Suspect) { return s }},
 		NodeChoice: &planning.NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
 		Publisher:  publisher, Defs: defs, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		HasStandIns: !r.listen,
@@ -369,7 +369,7 @@ func (testHost) TakePlace(*roles.PlanRecord, int, int) {}
 
 func (testHost) RoleKey(role string) string { return "key of " + role }
 
-func (testHost) ReportSilence(string, string, time.Duration) {}
+func (testHost) ReportSilence(string, string, string, time.Duration) {}
 
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 

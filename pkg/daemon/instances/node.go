@@ -81,9 +81,9 @@ type Host interface {
 	// TakePlace is called with each plan before its instances start, with the place of the node there and
 	// in the plan before, which is -1 if it has none.
 	TakePlace(rec *roles.PlanRecord, place, before int)
-	// ReportSilence reports that a child has printed an error and nothing since, for the given time,
+	// ReportSilence reports that a child with a log has printed an error and nothing since, for the given time,
 	// or without an error that this is over.
-	ReportSilence(child, errorLine string, silent time.Duration)
+	ReportSilence(child, log, errorLine string, silent time.Duration)
 	// PrivateDir returns a directory of the node that other users cannot read.
 	PrivateDir() (string, error)
 }

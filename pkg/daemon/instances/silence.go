@@ -26,7 +26,7 @@ func (g *generation) watchSilence(ctx context.Context, s *supervisor, tasks *syn
 		s.cfg.Children.SetSilentError(program.Name(), errorLine)
 		if s.cfg.RunCtx.Err() == nil && s.stop.Err() == nil { // otherwise it is the end of all
 			_, silent := program.OutputStats()
-			s.cfg.Host.ReportSilence(program.Name(), errorLine, silent)
+			s.cfg.Host.ReportSilence(program.Name(), s.cfg.Children.LogName(program.Name()), errorLine, silent)
 		}
 	}
 	if s.role.HangTimeout > 0 {

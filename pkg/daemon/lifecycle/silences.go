@@ -18,17 +18,19 @@ type silentProcess struct {
 	child     string
 	name      string // with that of its node
 	errorLine string
+	log       string    // its name in LogsDir
 	since     time.Time // of the error, by this node's clock
 }
 
-// ReportSilence reports that a child has printed an error and nothing since, for the given time, or
-// without an error that this is over.
-func (n *NodeEvents) ReportSilence(child, errorLine string, silent time.Duration) {
+// ReportSilence reports that a child with a log has printed an error and nothing since, for the given
+// time, or without an error that this is over.
+func (n *NodeEvents) ReportSilence(child, log, errorLine string, silent time.Duration) {
 	name := fmt.Sprintf("%s (%s)", child, n.Host)
 	if child == service.DriverName {
 		name = "the " + name
 	}
 	rec := silenceEvent(n.Header(), child, name, errorLine, silent)
+	rec.Silence.Log = log
 	n.Events.WriteEvent(eventlog.ChildSilent, eventlog.Fields{
 		ObjectFields:  eventlog.ObjectFields{Child: child},
 		FailureFields: eventlog.FailureFields{What: rec.Message}})
@@ -64,7 +66,7 @@ func (c *NodeEventLog) addSilence(rec record.Event) {
 		return
 	}
 	c.silent = append(c.silent, silentProcess{
-		node: rec.NodeIndex, child: event.Child, name: event.Name, errorLine: event.Error,
+		node: rec.NodeIndex, child: event.Child, name: event.Name, errorLine: event.Error, log: event.Log,
 		since: time.Now().Add(-event.For)})
 }
 
@@ -143,22 +145,23 @@ func describeRanks(key silenceGroup, events []unloggedSilence) string {
 		formatSilence(longest))
 }
 
-// describeSilences returns a clause, which follows why a timeout has expired, about the processes
-// that have printed an error and nothing since, and the error of the first of them: the likely
-// reason. Both are empty if there are none. A node that is lost has no processes.
-func (c *NodeEventLog) describeSilences(isLost func(node int) bool) (clause, errorLine string) {
+// describeSilences describes the processes that have printed an error and nothing since, and the error
+// and the log of the first of them: the likely reason. It is empty if there are none. A node that is
+// lost has no processes.
+func (c *NodeEventLog) describeSilences(isLost func(node int) bool) (s Suspect) {
 	c.mu.Lock()
 	silent := slices.Clone(c.silent)
 	c.mu.Unlock()
 	silent = slices.DeleteFunc(silent, func(s silentProcess) bool { return isLost(s.node) })
 	if len(silent) == 0 {
-		return "", ""
+		return s
 	}
 	first := slices.MinFunc(silent, func(a, b silentProcess) int { return a.since.Compare(b.since) })
-	clause = fmt.Sprintf(": %s printed %s %s ago and nothing since", first.name, first.errorLine,
+	s = Suspect{ErrorLine: first.errorLine, Log: first.log}
+	s.Clause = fmt.Sprintf(": %s printed %s %s ago and nothing since", first.name, first.errorLine,
 		formatSilence(time.Since(first.since)))
 	if more := len(silent) - 1; more > 0 {
-		clause += fmt.Sprintf(", and %d more likewise", more)
+		s.Clause += fmt.Sprintf(", and %d more likewise", more)
 	}
-	return clause, first.errorLine
+	return s
 }

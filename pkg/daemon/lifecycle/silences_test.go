@@ -52,10 +52,10 @@ func TestDescribeSilences(t *testing.T) {
 				}
 				events.LogSilences(0)
 				time.Sleep(11 * time.Minute)
-				clause, line := events.describeSilences(func(node int) bool { return node == 7 })
-				if clause != tc.clause || line != tc.line || logged.Len() != tc.warnings {
+				suspect := events.describeSilences(func(node int) bool { return node == 7 })
+				if suspect.Clause != tc.clause || suspect.ErrorLine != tc.line || logged.Len() != tc.warnings {
 					t.Errorf("%q with the error %q after %d warnings, want %q with %q after %d",
-						clause, line, logged.Len(), tc.clause, tc.line, tc.warnings)
+						suspect.Clause, suspect.ErrorLine, logged.Len(), tc.clause, tc.line, tc.warnings)
 				}
 			})
 		})
@@ -120,7 +120,7 @@ func TestReportedSilences(t *testing.T) {
 		if child == "GPU" {
 			events.Report(record.Event{Message: "Xid 31"})
 		} else {
-			events.ReportSilence(child, errorLine, time.Minute)
+			events.ReportSilence(child, "log", errorLine, time.Minute)
 		}
 	}
 	if want := []string{"a A", "a ", "GPU "}; !slices.Equal(got, want) {

@@ -19,6 +19,7 @@ type LastRank struct {
 	record.WorldRank
 	Host       string
 	Generation int
+	Log        string    // its name in LogsDir
 	Since      time.Time // when the one before it has ended, as far as the head knows
 }
 
@@ -71,22 +72,29 @@ func (o outlivingRanks) due(last []LastRank, now time.Time) (due []LastRank) {
 	return due
 }
 
-// Describe returns a clause, which follows why a timeout has expired, about the likely reason: a
-// process that has printed an error and nothing since, with its error, or else a rank that has
-// outlived all others of its world. Both are empty if there is none.
-func (s Suspects) Describe() (clause, errorLine string) {
-	if clause, errorLine = s.Log.describeSilences(s.IsLost); clause != "" {
-		return clause, errorLine
+// Suspect is the likely reason why a timeout has expired. It is empty if there is none.
+type Suspect struct {
+	Clause    string // follows why the timeout has expired
+	ErrorLine string // the error of the process, if it has printed one
+	Log       string // the name of its log in LogsDir
+}
+
+// Describe returns the likely reason why a timeout has expired: a process that has printed an error
+// and nothing since, or else a rank that has outlived all others of its world.
+func (s Suspects) Describe() Suspect {
+	if suspect := s.Log.describeSilences(s.IsLost); suspect.Clause != "" {
+		return suspect
 	}
 	last := slices.DeleteFunc(s.LastRanks(), func(one LastRank) bool {
 		return time.Since(one.Since) < outliveTimeout
 	})
 	if len(last) == 0 {
-		return "", ""
+		return Suspect{}
 	}
-	return ": " + slices.MinFunc(last, func(a, b LastRank) int {
+	first := slices.MinFunc(last, func(a, b LastRank) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.World, b.World))
-	}).String(), ""
+	})
+	return Suspect{Clause: ": " + first.String(), Log: first.Log}
 }
 
 // Explain returns the reason for the end of the run, with the likely reason for that if it is the
@@ -97,8 +105,9 @@ func (s Suspects) Explain(end error) error {
 		return end
 	}
 	explained := *failed // others may be reading it
-	clause, errorLine := s.Describe()
-	explained.Message, explained.ErrorLine = explained.Message+clause, errorLine
+	suspect := s.Describe()
+	explained.Message += suspect.Clause
+	explained.ErrorLine, explained.Log = suspect.ErrorLine, suspect.Log
 	return &explained
 }
 

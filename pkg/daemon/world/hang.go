@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -24,11 +25,9 @@ type HungWorld struct {
 	Timeout  time.Duration    // duration without a sign of any rank
 	HasSteps bool             // ranks of it have reported steps
 	Progress *record.Progress // nil if no steps are known
-	// Suspects is a clause about the likely reason, such as a process that has printed an error and
-	// nothing since, and ErrorLine is its error; both are empty if there is none.
-	Suspects, ErrorLine string
-	LogName             string // file to which Log writes
-	Log                 *zap.Logger
+	Suspect  lifecycle.Suspect
+	LogName  string // file to which Log writes
+	Log      *zap.Logger
 }
 
 const (
@@ -71,8 +70,8 @@ func DiagnoseHang(ctx context.Context, h HungWorld) *health.Failure {
 	}
 	f := health.NewFailure(health.DeadlinePassed,
 		"%s has %s for %s (%s)%s; %s shows what each rank was doing%s",
-		who, sign, textutil.FlagDuration(h.Timeout), flag, h.Suspects, h.LogName, found)
-	f.ErrorLine = h.ErrorLine
+		who, sign, textutil.FlagDuration(h.Timeout), flag, h.Suspect.Clause, h.LogName, found)
+	f.ErrorLine, f.Log = h.Suspect.ErrorLine, h.Suspect.Log
 	return f
 }
 

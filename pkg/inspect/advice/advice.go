@@ -54,9 +54,9 @@ func (a *Summary) causeSteps() []string {
 	case health.ShareUnusable:
 		return a.adviseShare()
 	case health.DeadlinePassed:
-		return append(a.longerTimeout(a.Cause.Phase), a.daemonLog(a.Cause.NodeIndex)...)
+		return slices.Concat(a.suspectLog(), a.longerTimeout(a.Cause.Phase), a.daemonLog(a.Cause.NodeIndex))
 	case health.JobDeadlinePassed:
-		return []string{"give a longer --deadline, or none, if the job needs more time"}
+		return append(a.suspectLog(), "give a longer --deadline, or none, if the job needs more time")
 	case health.Terminated:
 		return a.adviseTerminated()
 	case health.Interrupted, health.Signalled:
@@ -256,6 +256,25 @@ func (a *Summary) fullLogStep() []string {
 		return nil
 	}
 	return []string{"read all of " + a.logPath(a.Cause.Log)}
+}
+
+// suspectLog returns the step that reads the log of the process that is the likely reason why a timeout
+// has expired.
+func (a *Summary) suspectLog() []string {
+	switch {
+	case !a.hasSuspect():
+		return nil
+	case a.Cause.ErrorLine == "":
+		return []string{"see why that rank has not ended: " + a.logPath(a.Cause.Log)}
+	}
+	return []string{fmt.Sprintf("see what led to %s: %s", textutil.TerminalLine(a.Cause.ErrorLine),
+		a.logPath(a.Cause.Log))}
+}
+
+// hasSuspect reports whether the cause is a timeout, and its log that of the likely reason.
+func (a *Summary) hasSuspect() bool {
+	isTimeout := a.Cause.Kind == health.DeadlinePassed || a.Cause.Kind == health.JobDeadlinePassed
+	return isTimeout && a.Cause.Child == "" && a.Cause.Log != ""
 }
 
 // adviseChild returns the steps for a setup command, a service, a sandbox or a rank.

@@ -199,7 +199,7 @@ func (a *Summary) timeText() string {
 
 // QuoteLog returns the last lines of the log about the cause.
 func (a *Summary) QuoteLog() []string {
-	if a.Cause.Log == "" {
+	if a.Cause.Log == "" || a.hasSuspect() { // the advice names the log of a suspect
 		return nil
 	}
 	if len(a.Cause.Lines) == 0 {
@@ -284,13 +284,17 @@ func (a *Summary) otherFailures() (lines []string) {
 // maxEventLines is the maximum number of events in the message; the result has more.
 const maxEventLines = 5
 
-// eventLines returns events of nodes that may have made the driver fail.
+// eventLines returns events of nodes that may have made the driver fail, without the silences with the
+// error that the reason names.
 func (a *Summary) eventLines() (lines []string) {
-	for _, event := range a.Events[:min(len(a.Events), maxEventLines)] {
+	events := slices.DeleteFunc(slices.Clone(a.Events), func(e record.Event) bool {
+		return e.Silence != nil && a.Cause != nil && a.hasSuspect() && e.Silence.Error == a.Cause.ErrorLine
+	})
+	for _, event := range events[:min(len(events), maxEventLines)] {
 		message := textutil.TruncateText(textutil.TerminalLine(event.Message), maxMessageLength)
 		lines = append(lines, "  before that: "+event.WrittenAt.Format(time.TimeOnly)+" "+message)
 	}
-	if more := len(a.Events) - len(lines); more > 0 {
+	if more := len(events) - len(lines); more > 0 {
 		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s",
 			more, signal.NameResult))
 	}

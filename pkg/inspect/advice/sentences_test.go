@@ -146,6 +146,16 @@ var driverEndings = []ending{
 	ended("orderly", health.DriverOutcomeName, 0, "the driver has ended: exit code 0"),
 	ended("stopped", "stopped", 143, "a stop was requested"),
 	failed("time-up", cause(0, health.JobDeadlinePassed, "driver", "the --deadline of 2h has passed")),
+	failed("time-up-after-an-error", cause(0, health.JobDeadlinePassed, "driver",
+		"the --deadline of 2h has passed: rank 3 (n7) printed ValueError: x 12m ago and nothing since")).with(
+		func(a *Summary) {
+			a.Cause.ErrorLine, a.Cause.Log = "ValueError: x", "rank-0003.log"
+			a.Events = []record.Event{{Message: "rank 3 (n7) printed ValueError: x 1m ago and nothing since",
+				Silence: &record.Silence{Child: "rank 3", Error: "ValueError: x"}}}
+		}),
+	failed("hang-of-the-last-rank", cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time for "+
+		"30m: rank 3 (n7) still runs, 29m after the end of all other ranks of its world")).with(
+		func(a *Summary) { hasRanks(a); a.Cause.Log = "rank-0003.log" }),
 	failed("ranks-hang", cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time for 30m")).with(hasRanks),
 	ended("ranks-failed", health.DriverOutcomeName, 1, "all ranks have ended; 3 failed").with(hasRanks),
 	driverEnded("driver-failed", 3, "exit code 3"),

@@ -166,6 +166,7 @@ type Silence struct {
 	Child string        `json:"child"`
 	Name  string        `json:"name"` // with that of its node
 	Error string        `json:"error,omitempty"`
+	Log   string        `json:"log,omitempty"`    // the log with its output, in LogsDir
 	For   time.Duration `json:"for_ns,omitempty"` // the time since then
 }
 
