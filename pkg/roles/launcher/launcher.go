@@ -217,14 +217,16 @@ func SurroundingLauncher(env Environment) Launcher {
 
 // LeavesErrors reports whether this task leaves it to the one with index 0 to report an error that
 // all tasks of a launch have, because the launcher writes what they report to one place. Variables
-// of other launchers, in which this one runs, do not count.
+// of other launchers, in which this one runs, do not count. Neither do those that a world of bringupd
+// gives to a rank: what the rank runs is no task of its launch.
 func LeavesErrors(env Environment) bool {
 	l, err := likeliestLauncher(env, Overrides{})
 	if err != nil || l.claim(env, Overrides{}) == claimNone {
 		return false
 	}
 	rank := env.valueOf(l.traits.RankVariable)
-	return l.traits.MergesErrors && rank != "" && rank != "0"
+	isOfWorld := rank == env.valueOf(worldStarter.markVariable)
+	return l.traits.MergesErrors && rank != "" && rank != "0" && !isOfWorld
 }
 
 func launcherVariables(of func(Traits) string) []string {

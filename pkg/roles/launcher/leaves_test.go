@@ -17,6 +17,7 @@ func TestLeavesErrors(t *testing.T) {
 			"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"}, false},
 		{"the second one", []string{"SLURM_JOB_ID=7", "SLURM_PROCID=0", "OMPI_COMM_WORLD_RANK=1",
 			"OMPI_COMM_WORLD_SIZE=2"}, true},
+		{"what a rank runs", []string{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=3", "BRINGUPD_RANK=1"}, false},
 	} {
 		if got := LeavesErrors(EnvironmentOf(tc.env)); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
