@@ -193,8 +193,8 @@ func TestRefusesFile(t *testing.T) {
 		{"roles:\n- {name: a, nodes: 1, command: echo a: b}\n", `needs quotes, as in 'a: b', or a block`},
 		{"services:\n  web: {image: x}\n",
 			"job.yaml:1: there is no key \"services\"; the programs of a job are a list under"},
-		{"spares: {3: 1}\nroles:\n- {name: a, nodes: 1, command: c}\n", "cannot use job.yaml:1: spares: no role has " +
-			"nodes of group 3: give a group of the roles: 0"},
+		{"spares: {3: 1}\nroles:\n- {name: a, nodes: 1, command: c}\n", "cannot use job.yaml:1: spares: no role uses " +
+			"group 3; the groups in use are: 0"},
 		{"x-a: &a {nodes: 1}\nroles:\n- {<<: *a, name: a, command: c, after: [b]}\n",
 			"job.yaml:3: role a: after: there is no role b"},
 		{"driver: python train.py\n", "job.yaml:1: give the driver as a list"},

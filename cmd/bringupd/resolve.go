@@ -155,8 +155,12 @@ func (o *options) validateSettings(all config.List, checks ...string) error {
 	for _, s := range all {
 		if !s.IsForFramework(o.framework) && s.IsGivenForJob() &&
 			!slices.ContainsFunc(s.Frameworks, o.cfg.Roles.NeedsFramework) {
-			return usageErrorf("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
-				s.Name, s.SourceName(), o.framework, strings.Join(s.Frameworks, " or "))
+			given := "--" + s.Name
+			if s.SourceName() != given {
+				given += fmt.Sprintf(" (given by %s)", s.SourceName())
+			}
+			return usageErrorf("cannot use %s with --framework=%s: it is for --framework=%s",
+				given, o.framework, strings.Join(s.Frameworks, " or "))
 		}
 	}
 	return nil

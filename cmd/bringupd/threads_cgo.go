@@ -40,9 +40,8 @@ __attribute__((constructor)) static void check_threads(void) {
 		dprintf(STDERR_FILENO, "bringupd: cannot start: no thread can be started here (%s); "
 			"see pids.max of the job's control group\n", strerror(failed));
 	else
-		dprintf(STDERR_FILENO, "bringupd: cannot start: you may have %llu processes and threads on this "
-			"node (RLIMIT_NPROC), and have so many that it cannot start its own; raise ulimit -u where "
-			"the job is submitted, or end some\n", (unsigned long long)limit.rlim_cur);
+		dprintf(STDERR_FILENO, "bringupd: cannot start: the limit of %llu processes and threads "
+			"(RLIMIT_NPROC) is reached; raise ulimit -u where the job is submitted, or end some\n", (unsigned long long)limit.rlim_cur);
 	_exit(wrong_launch);
 }
 */

@@ -163,7 +163,7 @@ func (c *Config) validateRoles() error {
 // cannot work on any node.
 func (s RoleSet) validateSupport() error {
 	if group, known := s.Spares.UnclaimedGroup(s.Definitions); group >= 0 && s.AreGiven() {
-		return UsageErrorf("cannot use %s: spares: no role has nodes of group %d: give a group of the roles: %s",
+		return UsageErrorf("cannot use %s: spares: no role uses group %d; the groups in use are: %s",
 			s.sparesPlace, group, textutil.FormatRanges(known))
 	}
 	for _, d := range s.Definitions {

@@ -398,7 +398,10 @@ func (a *Summary) findKiller(nodes []int) []string {
 }
 
 func (a *Summary) enoughMemory() string {
-	if w := a.launcherWords(); w.MoreMemory != "" {
+	switch w := a.launcherWords(); {
+	case w.MoreMemory != "" && w.AllMemory == "":
+		return "raise " + w.MoreMemory + ", or remove the limit"
+	case w.MoreMemory != "":
 		return fmt.Sprintf("%s for more memory, %s for all memory of a node", w.MoreMemory, w.AllMemory)
 	}
 	return "give it more memory, or reduce its use"
@@ -408,10 +411,9 @@ func (a *Summary) enoughMemory() string {
 // out.
 func (a *Summary) moreMemory() []string {
 	if w := a.launcherWords(); w.MemoryUsed != "" {
-		return []string{fmt.Sprintf("if it was memory, which %s shows: %s for more, %s for all of a node",
-			w.MemoryUsed, w.MoreMemory, w.AllMemory)}
+		return []string{fmt.Sprintf("if memory ran out (%s): %s", w.MemoryUsed, a.enoughMemory())}
 	}
-	return []string{"if it was memory: give it more, or reduce its use"}
+	return []string{"if memory ran out: " + a.enoughMemory()}
 }
 
 func (a *Summary) lostDaemonLog() []string {

@@ -20,7 +20,7 @@ type CommandHints struct {
 	ExcludeNodes    string // how to start the job on other nodes than {nodes}
 	MoreCPUs        string // requests {n} CPUs on a node
 	MoreMemory      string // requests more memory on a node
-	AllMemory       string // requests all memory of a node
+	AllMemory       string // requests all memory of a node; empty: remove the limit
 	MoreTime        string
 	WhyEnded        string // what may have ended a job, and how to find out
 	MemoryUsed      string // how to see how much memory the job has used

@@ -26,7 +26,7 @@ var kubernetesLauncher = launcherSpec{
 	},
 	hints: CommandHints{
 		Title: "Kubernetes", StartOnNodes: "a Job of completions: {n}, parallelism: {n}",
-		MoreMemory: "resources.limits.memory: … of the pods", AllMemory: "no limit",
+		MoreMemory:      "resources.limits.memory of the pods",
 		MoreTime:        "activeDeadlineSeconds: … of the Job",
 		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job {job}",
 		MemoryUsed:      "kubectl top pod -l job-name={job}",

@@ -12,7 +12,7 @@ func TestWords(t *testing.T) {
 		switch {
 		case w.NoRequeueReason == "" || !strings.Contains(w.StartOn(3), "3"):
 			t.Errorf("%s lacks words: %+v", l.name, w)
-		case w.MemoryUsed != "" && (w.MoreMemory == "" || w.AllMemory == ""), w.WhyEnded != "" &&
+		case w.MemoryUsed != "" && w.MoreMemory == "", w.WhyEnded != "" &&
 			w.MoreTime == "", w.ShowNode != "" && w.Title == "":
 			t.Errorf("%s has a part of what a sentence needs: %+v", l.name, w)
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // slurmTaskPrefixes are the prefixes of variables that describe a task or its step, and of those
@@ -306,11 +308,15 @@ func (s slurmStep) checkOneTaskPerNode() error {
 	for _, run := range parseTaskCounts(perNode) {
 		highest = max(highest, run.tasks)
 	}
+	each := ""
+	if s.NodeCount > 1 {
+		each = fmt.Sprintf(" (%s a node)", perNode)
+	}
 	problem, isOwn := "", false
 	switch {
 	case highest > 1:
-		problem = fmt.Sprintf("%d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)",
-			highest, s.job, s.step, s.RankCount, s.NodeCount, perNode)
+		problem = fmt.Sprintf("%d daemons on one node: step %s.%s has %d tasks on %d %s%s",
+			highest, s.job, s.step, s.RankCount, s.NodeCount, textutil.PluralForm(s.NodeCount, "node"), each)
 	case s.LocalRank > 0:
 		isOwn = true
 		problem = fmt.Sprintf("two daemons on one node: this is task %d on %s (SLURM_LOCALID) of step %s.%s",
