@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	_ "embed" // embeds status.tmpl
 	"fmt"
 	"slices"
@@ -33,6 +34,9 @@ var (
 		markDropped: "33",
 	}
 )
+
+// markWords are the words for marks in the text, where they differ.
+var markWords = map[string]string{markEvent: "warning"}
 
 // applyColour returns the text in the colour of a state or mark, if colours are enabled.
 func (s TextStyle) applyColour(word, text string) string {
@@ -195,7 +199,7 @@ func (s TextStyle) nodeLines(nodes []NodeStatus) (lines []string) {
 		indices, steps = max(indices, len(fmt.Sprint(n.NodeIndex))), max(steps, len(n.Step))
 	}
 	for _, n := range nodes {
-		how, symbol := n.Mark, markSymbols[n.Mark]
+		how, symbol := cmp.Or(markWords[n.Mark], n.Mark), markSymbols[n.Mark]
 		if n.For > 0 {
 			how += " " + formatClock(n.For)
 		}
