@@ -70,7 +70,7 @@ func TestJobsLastWords(t *testing.T) {
 				}
 			}
 		}
-		const what = "the worker of node 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
+		const what = "the worker of node 2 (n2) died: killed by SIGKILL (perhaps out of memory)"
 		for daemon, begins := range map[string]string{
 			"bringupd[0 n0]": "bringupd: the job failed with code 77, ",
 			"bringupd[1 n1]": "bringupd: node 1 (n1) ends with the job, code 77: " + what,
@@ -102,7 +102,7 @@ func TestJobsLastWords(t *testing.T) {
 				t.Errorf("the result advises %q, and the last words don't", step)
 			}
 		}
-		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory: see dmesg)" ||
+		if result.Cause.ExitText != "killed by SIGKILL (perhaps out of memory)" ||
 			result.Cause.Signal != "SIGKILL" {
 			t.Errorf("the cause is %+v", result.Cause)
 		}

@@ -23,8 +23,8 @@ func TestExitString(t *testing.T) {
 		{"core", Exit{Code: -1, Signal: unix.SIGSEGV, CoreDumped: true}, "killed by SIGSEGV (core dumped)"},
 		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Requested: true}, "killed by SIGKILL"},
 		{"KILL by somebody", Exit{Code: -1, Signal: unix.SIGKILL},
-			"killed by SIGKILL (perhaps out of memory: see dmesg)"},
-		{"as a shell says it", Exit{Code: 137}, "exit code 137 (killed by SIGKILL) (perhaps out of memory: see dmesg)"},
+			"killed by SIGKILL (perhaps out of memory)"},
+		{"as a shell says it", Exit{Code: 137}, "exit code 137 (killed by SIGKILL) (perhaps out of memory)"},
 		{"a code of KILL that was asked for", Exit{Code: 137, Requested: true}, "exit code 137 (killed by SIGKILL)"},
 		{
 			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL,

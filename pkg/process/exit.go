@@ -57,7 +57,7 @@ func (e Exit) String() string {
 	case e.OOM != nil:
 		how += ": " + describeKills(e.OOM)
 	case e.wasKilled() && !e.Requested:
-		how += " (perhaps out of memory: see dmesg)"
+		how += " (perhaps out of memory)"
 	}
 	return how
 }

@@ -185,7 +185,7 @@ func (a *Summary) adviseDriver() []string {
 	case userSignals[a.Code] != "":
 		steps = append([]string{adviseUserSignal(userSignals[a.Code])}, steps...)
 	case a.Code == sigkillExitCode:
-		steps = slices.Concat(steps, a.findKiller([]int{0}), a.moreMemory())
+		steps = a.addKiller(steps, 0)
 	}
 	return steps
 }
@@ -293,7 +293,7 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case userSignals[a.Code] == c.Signal && c.Signal != "":
 		steps = append(steps, adviseUserSignal(c.Signal))
 	case c.Signal == "SIGKILL" || c.Code == sigkillExitCode:
-		steps = slices.Concat(steps, a.findKiller([]int{c.NodeIndex}), a.moreMemory())
+		steps = a.addKiller(steps, c.NodeIndex)
 	case c.Child == "" && c.Code == 126: // the message explains what is wrong with the file
 	case c.Child == "" && c.Code == 127: // a framework's program is not in the job's PATH
 		where := "activate the program's environment in the job's script"
@@ -395,6 +395,16 @@ func (a *Summary) findKiller(nodes []int) []string {
 	}
 	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: " +
 		"dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+}
+
+// addKiller adds the steps after SIGKILL to those about a program of a node. The state of a pod says
+// more than the program's log, so it is the first one.
+func (a *Summary) addKiller(steps []string, node int) []string {
+	killer := a.findKiller([]int{node})
+	if a.launcherWords().HowEnded != "" {
+		return slices.Concat(killer, a.moreMemory(), steps)
+	}
+	return slices.Concat(steps, killer, a.moreMemory())
 }
 
 func (a *Summary) enoughMemory() string {

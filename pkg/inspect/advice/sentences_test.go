@@ -187,6 +187,7 @@ var driverEndings = []ending{
 	driverEnded("driver-killed", 137, "killed by SIGKILL").with(func(a *Summary) {
 		a.LeftProcesses = []string{"worker: cannot end pid 4242"}
 	}),
+	driverEnded("driver-killed-in-a-pod", 137, "killed by SIGKILL (perhaps out of memory)").with(inPod),
 	driverEnded("driver-out-of-memory", 137, "killed by SIGKILL").with(func(a *Summary) {
 		a.DriverEnd.OOM = &record.OOMReport{Kills: 1, Limit: 64 << 30}
 	}),
