@@ -15,7 +15,8 @@ import (
 func TestValidate(t *testing.T) {
 	torchrun := []string{"torchrun", "train.py"}
 	role := func(command string, nodesPerInstance int) func(*Config) {
-		placement := roles.Placement{Nodes: 2, HasRanks: true, RanksPerNode: 1, NodesPerInstance: nodesPerInstance}
+		placement := roles.Placement{Nodes: 2, HasRanks: true, RanksPerNode: 1, InstancesPerNode: 1,
+			NodesPerInstance: nodesPerInstance}
 		return func(c *Config) {
 			c.Roles.Definitions = []roles.Definition{{Name: "train", Line: 3, Placement: placement,
 				Program: roles.Program{Command: command}}}
@@ -97,7 +98,20 @@ func TestValidate(t *testing.T) {
 		{"torchrun in instances of one node", func(c *Config) {
 			role("torchrun --nnodes=2 train.py", 1)(c)
 			c.Roles.Definitions[0].Placement.HasRanks = false
+		}, "without --node-rank each instance is node 0"},
+		{"torchrun in instances of one node, with their numbers", func(c *Config) {
+			role("torchrun --nnodes=$BRINGUPD_ROLE_COUNT --node_rank=$BRINGUPD_ROLE_INDEX t.py", 1)(c)
+			c.Roles.Definitions[0].Placement.HasRanks = false
 		}, ""},
+		{"torchrun on one node, for two", func(c *Config) {
+			c.Driver, c.Identity.Size = []string{"torchrun", "--nnodes=2", "t.py"}, 1
+		}, "with --nnodes=2 it waits"},
+		{"torchrun in the one rank, for two nodes", func(c *Config) {
+			c.Driver, c.World.PerNode, c.Identity.Size = []string{"torchrun", "--nnodes=2", "t.py"}, "1", 1
+		}, "with --nnodes=2 it waits"},
+		{"torchrun on one node, for two by a variable", func(c *Config) {
+			c.Driver, c.Identity.Size, c.Environ = torchrun, 1, []string{"PET_NNODES=2"}
+		}, "with PET_NNODES=2 it waits"},
 		{"mpirun in instances of one node", func(c *Config) {
 			role("mpirun -n 4 ./app", 1)(c)
 			c.Roles.Definitions[0].Placement.HasRanks = false

@@ -214,7 +214,7 @@ func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *rank
 	}
 	if p.Nodes == roles.NodesHead && len(s.Definitions) == 1 && !p.HasRanks {
 		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ,
-			ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true})
+			ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true, Instances: 1})
 	}
 	isUnknown := size == 0 && p.Nodes < 0 && p.Nodes != roles.NodesHead // the number of nodes
 	if d.Program.FollowerCommand != "" || isUnknown {
@@ -241,6 +241,13 @@ func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *rank
 		by.MinRanks, by.MaxRanks = p.Ranks, p.Ranks
 	case p.RanksPerNode > 0:
 		by.MinRanks, by.MaxRanks = p.RanksPerNode*by.MinNodes, p.RanksPerNode*by.MaxNodes
+	}
+	if len(s.Definitions) == 1 && p.InstancesPerNode == 1 && p.NodesPerInstance > 0 { // there are no others
+		nodes := p.Nodes
+		if nodes < 0 {
+			nodes = size
+		}
+		by.Instances = nodes / p.NodesPerInstance
 	}
 	return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, by)
 }

@@ -20,6 +20,8 @@ type Runners struct {
 	MinRanks, MaxRanks int
 	AreOfRole          bool // a role of a file has the command
 	AreProcesses       bool // these are no ranks, but processes of one instance of a role
+	// Instances is the number of all such instances, which can form one world; 0 is any, or others, too.
+	Instances int
 }
 
 func (r Runners) each() string {
@@ -38,7 +40,7 @@ func (r Runners) all() string {
 
 // RunnersOn returns which processes run the command of a job on so many nodes.
 func (w LayoutRequest) RunnersOn(minNodes, maxNodes int) Runners {
-	r := Runners{MinNodes: minNodes, MaxNodes: maxNodes, IsRanked: w.IsRequested(), MinRanks: minNodes}
+	r := Runners{MinNodes: minNodes, MaxNodes: maxNodes, IsRanked: w.IsRequested(), MinRanks: minNodes, Instances: 1}
 	if perNode, fixed := w.FixedPerNode(); fixed {
 		r.MinRanks, r.MaxRanks = minNodes*perNode, maxNodes*perNode
 	}
@@ -243,8 +245,10 @@ func (l launch) judge(by Runners) *Finding {
 	// An mpirun in the only process of an instance may start a world on its node.
 	isOne := !by.IsRanked || by.MaxRanks == 1 && (by.AreProcesses || !l.findsNodes)
 	switch {
-	case isOne && (by.MaxNodes < 2 || l.reach != reachesNone && l.max != 1), l.isAlone && by.IsRanked:
+	case isOne && l.reach != reachesNone && (by.MaxNodes < 2 || l.max != 1), l.isAlone && by.IsRanked:
 		return nil
+	case isOne && by.MaxNodes < 2:
+		return l.judgeOnly(by)
 	case isOne:
 		f.runners = fmt.Sprintf("as the driver of %d nodes", by.MaxNodes)
 		if by.IsRanked {
@@ -289,6 +293,22 @@ func (l launch) judge(by Runners) *Finding {
 		f.problem = fmt.Sprintf("%s means that %s of it form one world, and %s %s run it", l.said, world,
 			running, by.all())
 		f.IsCertain = f.IsCertain && (count > l.max || by.MaxRanks > 0 && by.MaxRanks < l.min)
+	}
+	return f
+}
+
+// judgeOnly returns why the only process of a job, or of an instance of a role, waits for other nodes. Those
+// may be other instances, if it is told the number of its own.
+func (l launch) judgeOnly(by Runners) *Finding {
+	isNumbered := l.ownNode != "" || l.differs
+	if l.min < 2 || isNumbered && (by.Instances == 0 || l.differs && l.min <= by.Instances) {
+		return nil
+	}
+	f := &Finding{IsCertain: !isNumbered && by.Instances > 0, name: l.name, runners: "as the only process of one node",
+		problem: fmt.Sprintf("with %s it waits for others, which nothing starts", l.said),
+		advice:  fmt.Sprintf("leave out %s, or see docs/recipes.md for several nodes", l.said)}
+	if by.AreOfRole && by.Instances != 1 && !isNumbered {
+		f.problem = fmt.Sprintf("with %s it waits for others, and without --%s each instance is node 0", l.said, l.own[0])
 	}
 	return f
 }

@@ -128,6 +128,12 @@ func TestJudgeCommand(t *testing.T) {
 	}
 }
 
+// ofInstances are the processes of so many instances of a role, which have one each.
+func ofInstances(count int) ranks.Runners {
+	return ranks.Runners{MinNodes: 1, MaxNodes: 1, IsRanked: true, MinRanks: 1, MaxRanks: 1, AreOfRole: true,
+		AreProcesses: true, Instances: count}
+}
+
 // TestJudgeUncertainNumbers verifies that a finding is certain only if each number of nodes and ranks
 // of the job makes it so.
 func TestJudgeUncertainNumbers(t *testing.T) {
@@ -148,6 +154,21 @@ func TestJudgeUncertainNumbers(t *testing.T) {
 		{"torchrun t.py", pool.RunnersOn(1, 1), false, false},
 		{"torchrun t.py", pool.RunnersOn(2, 2), true, true},
 		{"mpirun ./app", pool.RunnersOn(1, 1), true, true},
+		// Other instances, and other jobs, may be the other nodes.
+		{"torchrun --nnodes=2 t.py", ofInstances(2), true, true},
+		{"torchrun --nnodes=2 t.py", ofInstances(0), true, false},
+		{"torchrun --nnodes=2 --node-rank=$I t.py", ofInstances(2), false, false},
+		{"torchrun --nnodes=3 --node-rank=$I t.py", ofInstances(2), true, false},
+		{"torchrun --nnodes=2 --node-rank=0 t.py", ofInstances(2), true, false},
+		{"torchrun --nnodes=2 --node-rank=0 t.py", ofInstances(0), false, false},
+		{"torchrun --nnodes=2 --rdzv-backend=c10d t.py", ofInstances(2), false, false},
+		{"torchrun --nnodes=2 --rdzv-backend=c10d t.py", ofInstances(1), true, false},
+		{"torchrun --nnodes=1:2 t.py", ofInstances(1), false, false},
+		{"torchrun --nnodes=$N t.py", ofInstances(1), false, false},
+		{"ft_launcher --nnodes=2 t.py", ofInstances(2), false, false},
+		{"mpirun -n 4 ./app", ofInstances(1), false, false},
+		{"mpirun -n 4 ./app", ofInstances(2), false, false},
+		{"horovodrun -np 4 python t.py", ofInstances(2), false, false},
 		{"deepspeed --hostfile=h t.py", pool.RunnersOn(2, 2), false, false},
 	} {
 		f := ranks.JudgeCommand(strings.Fields(tc.command), nil, tc.by)
