@@ -191,6 +191,11 @@ func TestExceptions(t *testing.T) {
 		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X " +
 			"$BRINGUPD_GPU_COUNT}\n", ""},
 		{"variables of the run", server + "gpus: all, command: serve $BRINGUPD_HOSTS $BRINGUPD_SOCKET}\n", ""},
+		{"variables that the command sets", server + "gpus: all, command: 'export BRINGUPD_X=1; read BRINGUPD_Y; " +
+			"for BRINGUPD_Z in $BRINGUPD_X$BRINGUPD_Y; do echo \"$BRINGUPD_Z\"; done'}\n", ""},
+		{"quoted variables", server + "gpus: all, command: \"echo '$BRINGUPD_X' \\\\$BRINGUPD_Y\"}\n", ""},
+		{"a variable in quotes", server + "command: 'sh -c \"serve ${BRINGUPD_PROT}\"'}\n",
+			"there is no variable ${BRINGUPD_PROT}; did you mean $BRINGUPD_PORT?\n"},
 		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n",
 			"a command is for bash, and /bin/sh may not"},
 		{"a shell for it", server + "gpus: all, shell: bash, command: 'A=(1 2); serve ${A[0]}'}\n", ""},

@@ -34,12 +34,14 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 		known := slices.Concat(roles.VariableNames(defs, def), commandVariables, otherVariables)
 		known = slices.AppendSeq(known, maps.Keys(def.Program.Env))
 		for _, text := range []string{def.Program.Command, def.Program.FollowerCommand} {
-			for _, name := range roles.References(text) {
+			references, assigned := expansions(text)
+			known = append(known, assigned...)
+			for _, name := range roles.References(references) {
 				if isSet(name) || strings.HasPrefix(name, "BRINGUPD_GPU_") {
 					known = append(known, name)
 				}
 			}
-			for _, clause := range roles.UnknownVariables(text, known) {
+			for _, clause := range roles.UnknownVariables(references, known) {
 				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command gets an empty text: %s",
 					def.Name, def.Line, clause))
 			}
@@ -50,6 +52,35 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 		}
 	}
 	return sentences
+}
+
+// expansions returns what the shell replaces in a text, and the names of variables that it sets there. If
+// the text is no shell code, all of it may be replaced.
+func expansions(text string) (references string, assigned []string) {
+	file, err := syntax.NewParser().Parse(strings.NewReader(text), "")
+	if err != nil {
+		return text, nil
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		switch n := node.(type) {
+		case *syntax.ParamExp:
+			references += text[n.Pos().Offset():n.End().Offset()] + " "
+		case *syntax.Assign:
+			if n.Name != nil {
+				assigned = append(assigned, n.Name.Value)
+			}
+		case *syntax.WordIter:
+			assigned = append(assigned, n.Name.Value)
+		case *syntax.CallExpr:
+			for _, word := range n.Args {
+				if n.Args[0].Lit() == "read" {
+					assigned = append(assigned, word.Lit())
+				}
+			}
+		}
+		return true
+	})
+	return references, assigned
 }
 
 // isOnlyBash reports whether a text is shell code that bash understands, and a POSIX shell need not.
