@@ -173,7 +173,11 @@ func parseLaunch(argv, environ []string) (launch, bool) {
 		case known.findsNodes:
 			l.name = words[0]
 		}
-		own := known.parseArguments(words[len(strings.Fields(known.commands[at])):])
+		args := words[len(strings.Fields(known.commands[at])):]
+		if len(args) > 0 && slices.Contains([]string{"-h", "--help", "-V", "--version"}, args[0]) {
+			return launch{}, false
+		}
+		own := known.parseArguments(args)
 		own.environ = slices.Concat(environ, assigned)
 		if own.isSet(known.alone) || known.needsScript && !own.hasScript() {
 			return launch{}, false

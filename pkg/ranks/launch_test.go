@@ -97,6 +97,9 @@ func TestJudgeCommand(t *testing.T) {
 		"/usr/bin/mpirun.openmpi ./app":                          "-!!",
 		"mpiexec.hydra ./app":                                    "-!!",
 		// Others.
+		"torchrun --help":                      "---",
+		"accelerate launch -h":                 "---",
+		"mpirun --version":                     "---",
 		"./mpirunner":                          "---",
 		"mpirun.py":                            "---",
 		"./torchrunner":                        "---",
