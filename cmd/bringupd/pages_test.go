@@ -170,7 +170,7 @@ func TestFlagsInPages(t *testing.T) {
 		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port " +
 		"node-rank standalone max-restarts no-python redirects tee local-ranks-filter prefix " +
 		// Those of other launchers of ranks, as far as their first underscore.
-		"num use world num-nodes launcher include no " +
+		"num use world num-nodes launcher include no machine main main-address main-port " +
 		"np rank-by report-bindings host mca tag-output output-filename " + // mpirun's
 		// Ray's, and more of Slurm's
 		"address min-nodes labels dashboard-port node-manager-port min-worker-port export cpus-per-task " +

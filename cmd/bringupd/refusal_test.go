@@ -90,7 +90,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"--framework=dask --dask-worker-args=--nworkers=0 RANK0", "pass --nworkers=0 to dask worker"},
 		{"--framework=dask --dask-scheduler-args=--jupyter RANK0", "pass --jupyter to dask scheduler"},
 		{"RANK0 -- torchrun --nproc-per-node=4 train.py", "bringupd --ranks-per-node=4 -- python train.py"},
-		{"--ranks-per-node=4 RANK0 -- python -m torch.distributed.run train.py", "in each rank … sh -c"},
+		{"--ranks-per-node=4 RANK0 -- python -m torch.distributed.run train.py", "in each rank … see docs/recipes.md"},
 		{"--gpu-check=requier", "off, auto, require, strict; did you mean require?"},
 		{"--check=gpu.busy", "ID=fail, ID=warn or ID=off … bringupd check"},
 		{"--check=gpu.busy=ignore", "gpu.busy=fail, gpu.busy=warn or gpu.busy=off"},

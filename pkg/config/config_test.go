@@ -142,7 +142,7 @@ func TestValidate(t *testing.T) {
 			c.Roles.Definitions[0].Placement = roles.Placement{
 				Nodes: roles.NodesHead, NodesPerInstance: 1, RanksPerNode: 1,
 			}
-		}, "as the driver of 4 nodes"},
+		}, "torchrun on the head's node: it starts processes only there, and the job has 4 nodes"},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
 		{"spares of roles", func(c *Config) {
 			c.Roles, c.Team = someRoles(1),

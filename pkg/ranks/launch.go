@@ -200,7 +200,7 @@ func (l *launch) apply(own arguments) {
 	}
 	node, saidNode := own.value(l.own)
 	_, err := strconv.Atoi(node)
-	isForAll := saidNode == "" || strings.HasPrefix(saidNode, "--") && err == nil
+	isForAll := saidNode == "" || strings.HasPrefix(saidNode, "-") && err == nil
 	l.ownNode, l.differs = saidNode, len(l.own) == 0 || own.isSet(l.meets) || !isForAll
 	nodes, said := own.value(l.nodes)
 	perNode, _ := own.value(l.perNode)
@@ -254,15 +254,19 @@ func (l launch) judge(by Runners) *Finding {
 	case isOne && by.MaxNodes < 2:
 		return l.judgeOnly(by)
 	case isOne:
-		f.runners = fmt.Sprintf("as the driver of %d nodes", by.MaxNodes)
-		if by.IsRanked {
+		where, rest := "on the head's node", "which leaves the others idle"
+		switch {
+		case by.IsRanked:
 			f.runners = fmt.Sprintf("as the only rank of %d nodes", by.MaxNodes)
+		case by.AreOfRole:
+			f.runners, where, rest = where, "there", fmt.Sprintf("and the job has %d nodes", by.MaxNodes)
+		default:
+			f.runners = fmt.Sprintf("as the driver of %d nodes", by.MaxNodes)
 		}
-		f.problem = "it starts processes only on the head's node, which leaves the others idle"
 		if l.min > 1 {
-			f.problem = fmt.Sprintf("it starts processes only on the head's node, and with %s it waits for "+
-				"others, which nothing starts", l.said)
+			rest = fmt.Sprintf("and with %s it waits for others, which nothing starts", l.said)
 		}
+		f.problem = fmt.Sprintf("it starts processes only %s, %s", where, rest)
 		if l.isVague {
 			f.problem = "unless a default file of it names others, " + f.problem
 		}
@@ -335,9 +339,8 @@ func (l launch) judgeNumber(by Runners) *Finding {
 // advice returns what to do instead of running the launcher.
 func (l launch) advice(by Runners) string {
 	asRanks := "bringupd --ranks-per-node=%s -- %s"
-	onNodes := "bringupd --ranks-per-node=1 -- sh -c 'exec %s %s …'"
 	if by.AreOfRole {
-		asRanks, onNodes = "ranks-per-node: %s, command: %s", "ranks-per-node: 1, command: exec %s %s …"
+		asRanks = "ranks-per-node: %s, command: %s"
 	}
 	reason := "ranks get the variables that it sets"
 	if l.isMPI {
@@ -357,8 +360,8 @@ func (l launch) advice(by Runners) string {
 	if strings.HasPrefix(l.program, l.name) {
 		advice = "let ranks run it, which " + strings.TrimPrefix(advice, "leave it out, because ranks ")
 	}
-	if l.node != "" {
-		advice += "; or run it once per node with its multi-node flags: " + fmt.Sprintf(onNodes, l.name, l.node)
+	if len(l.nodes) > 0 && !l.reaches {
+		advice += "; or run it once per node, see docs/recipes.md"
 	}
 	return advice
 }
@@ -431,6 +434,7 @@ func pythonProgram(argv []string) int {
 // arguments are those of a launcher.
 type arguments struct {
 	flags   []string // names, each with =VALUE if it has one
+	typed   []string // the same as they are written
 	environ []string
 	program string // command that it runs, without an interpreter; empty if there is none
 }
@@ -447,13 +451,15 @@ func (l knownLauncher) parseArguments(args []string) (own arguments) {
 			own.program = strings.TrimPrefix(strings.Join(args[at:], " "), "-- ")
 			break
 		}
+		typed := args[at]
 		name = strings.ReplaceAll(name, "_", "-")
 		hasValue := at+1 < len(args) && !strings.HasPrefix(args[at+1], "-")
 		if !isJoined && hasValue && !slices.Contains(l.switches, name) {
 			at++
 			value = args[at]
+			typed += " " + value
 		}
-		own.flags = append(own.flags, name+"="+value)
+		own.flags, own.typed = append(own.flags, name+"="+value), append(own.typed, typed)
 	}
 	if own.isSet([]string{"m", "module", "module-mode"}) && own.program != "" {
 		own.program = "-m " + own.program
@@ -483,15 +489,11 @@ func (a arguments) value(names []string) (value, said string) {
 			}
 			continue
 		}
-		for _, flag := range a.flags {
+		for at, flag := range a.flags {
 			given, value, _ := strings.Cut(flag, "=")
 			isAbbreviated := len(given) >= minAbbreviation && strings.HasPrefix(name, given)
 			if (given == name || isAbbreviated) && (want == "" || value == want) {
-				said = "--" + name
-				if value != "" {
-					said += "=" + value
-				}
-				return value, said
+				return value, a.typed[at]
 			}
 		}
 	}

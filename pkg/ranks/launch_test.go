@@ -193,7 +193,7 @@ func TestLauncherAdvice(t *testing.T) {
 		"torchrun --nproc-per-node=cpu --no-python ./t x":           "--ranks-per-node=core -- ./t x;",
 		"accelerate launch --num_processes 8 t.py":                  "--ranks-per-node=8 -- python t.py;",
 		"accelerate launch --num_processes 8 --num_machines 2 t.py": "--ranks-per-node=4 -- python t.py;",
-		"accelerate launch --config_file=x t.py":                    "--num_machines=$GROUP_WORLD_SIZE",
+		"accelerate launch --config_file=x t.py":                    "; or run it once per node, see docs/recipes.md",
 		"deepspeed --num_gpus 8 t.py --deepspeed":                   "--ranks-per-node=8 -- python t.py --deepspeed",
 		"composer -n 8 -c ./train":                                  "-- sh -c 'NODE_RANK=$GROUP_RANK exec ./train'",
 		"tune run --nproc_per_node 2 full --config x":               "--ranks-per-node=2 -- tune run full --config x",
@@ -209,6 +209,10 @@ func TestLauncherAdvice(t *testing.T) {
 		if got := ranks.LauncherAdvice(strings.Fields(command)); !strings.Contains(got+";", want) {
 			t.Errorf("%s: the advice is %q, want %q", command, got, want)
 		}
+	}
+	f := ranks.JudgeCommand(strings.Fields("accelerate launch --num_machines 2 t.py"), nil, ofDriver)
+	if !strings.Contains(f.Error(), "with --num_machines 2 it waits") || len(f.Error()) > 350 {
+		t.Error(f)
 	}
 	if got := ranks.LauncherAdvice([]string{"python", "t.py"}); got != "" {
 		t.Error(got)

@@ -11,10 +11,9 @@ type knownLauncher struct {
 	spanNames
 	reachNames
 	programNames
-	// rank is the command by which ranks run the same, with %s for the program. node are the flags with
-	// which it runs once per node. Both are empty if there is none.
-	rank, node string
-	isMPI      bool // its ranks are those of an MPI
+	// rank is the command by which ranks run the same, with %s for the program; empty if there is none.
+	rank  string
+	isMPI bool // its ranks are those of an MPI
 	// framework is the value of --framework with which the driver needs no launcher; empty if it is one
 	// of ranks.
 	framework string
@@ -63,14 +62,14 @@ var knownLaunchers = []knownLauncher{
 	{
 		commands:  []string{"torchrun", "-m torch.distributed.run", "-m torch.distributed.launch"},
 		spanNames: torchSpan, programNames: programNames{switches: torchSwitches},
-		rank: "python %s", node: torchNode,
+		rank: "python %s",
 	},
 	{
 		commands: []string{"ft_launcher", "-m nvidia_resiliency_ext.fault_tolerance.launcher"},
 		spanNames: spanNames{
 			nodes: torchSpan.nodes, perNode: torchSpan.perNode, // it meets by default
 		},
-		programNames: programNames{switches: torchSwitches}, rank: "python %s", node: torchNode,
+		programNames: programNames{switches: torchSwitches}, rank: "python %s",
 	},
 	{
 		commands: []string{"accelerate launch", "accelerate-launch", "-m accelerate.commands.launch"},
@@ -85,8 +84,7 @@ var knownLaunchers = []knownLauncher{
 			"use-megatron-lm", "same-network", "m", "module", "no-python", "debug", "enable-cpu-affinity",
 			"dynamo-use-fullgraph", "dynamo-use-dynamic",
 		}},
-		rank: "python %s", node: "--num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
-			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT",
+		rank: "python %s",
 	},
 	{
 		commands: []string{"deepspeed", "deepspeed.pt", "-m deepspeed.launcher.runner"},
@@ -127,8 +125,7 @@ var knownLaunchers = []knownLauncher{
 		spanNames: spanNames{
 			nodes: []string{"num-nodes"}, perNode: []string{"devices"}, own: []string{"node-rank"},
 		},
-		rank: "python %s", node: "--num-nodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK " +
-			"--main-address=$MASTER_ADDR --main-port=$MASTER_PORT",
+		rank: "python %s",
 	},
 	{
 		commands: []string{"tune run"}, spanNames: torchSpan,
@@ -136,7 +133,7 @@ var knownLaunchers = []knownLauncher{
 			switches: torchSwitches,
 			unless:   slices.Concat(torchSpan.nodes, torchSpan.perNode, torchSwitches, []string{"rdzv-endpoint"}),
 		},
-		rank: "tune run %s", node: torchNode,
+		rank: "tune run %s",
 	},
 	{
 		commands:     []string{"torchx run"},
@@ -193,10 +190,6 @@ var torchSpan = spanNames{
 }
 
 var torchSwitches = []string{"standalone", "m", "module", "no-python", "run-path"}
-
-// torchNode has _ in its flags, because PyTorch accepts - in these names since 2.0 only.
-const torchNode = "--nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR " +
-	"--master_port=$MASTER_PORT"
 
 // remoteStarters are the first words of commands that start processes on other nodes. Beside one,
 // nothing is known of a launcher, because those nodes may run it, too.

@@ -64,7 +64,7 @@ var mistakes = []mistake{
 	{`bringupd local --bind=none -- true`, 64, "--ranks-per-node"},
 	{`bringupd local --max-requeues=2 -- true`, 64, "--on-failure=requeue"},
 	{`bringupd local --nodes=2 -- torchrun --nproc-per-node=2 t.py`, 64, "--ranks-per-node=2 -- python t.py"},
-	{`bringupd local --nodes=2 -- torchrun --nnodes=2 t.py`, 64, "--ranks-per-node=1 -- sh -c 'exec torchrun"},
+	{`bringupd local --nodes=2 -- torchrun --nnodes=2 t.py`, 64, "once per node, see docs/recipes.md"},
 	{`bringupd local --nodes=2 --ranks-per-node=2 -- torchrun --nnodes=2 t.py`, 64, "4 ranks run it"},
 	{`bringupd local --nodes=2 --ranks-per-node=1 -- torchrun --nnodes=2 t.py`, 64, "without --node-rank"},
 	{`bringupd local --nodes=2 -- composer -n 2 t.py`, 64, "-- sh -c 'NODE_RANK=$GROUP_RANK exec python t.py'"},
