@@ -75,6 +75,9 @@ var foreignCommands = []struct{ names, hint string }{
 	{"ssh shell", "for a command on a node of a run: bringupd exec --node=NODE RUN -- COMMAND"},
 	{"init new template sbatch submit", "for a job script: bringupd script, and then sbatch"},
 	{"validate lint", "to check a command line: bringupd --dry-run with its flags"},
+	{"up start launch create", "to start a job: bringupd [flags] -- driver [args], or --config=FILE with roles"},
+	{"apply deploy", "for a file of roles: bringupd --config=FILE; bringupd roles --dry-run=FILE checks it"},
+	{"get describe", "for a run: bringupd status RUN, and bringupd list for those of a log directory"},
 	{"ray dask", "for a cluster: bringupd --framework=%[1]s -- driver [args]"},
 	{"srun", "srun starts bringupd: srun --ntasks-per-node=1 bringupd [flags] -- driver [args]"},
 }

@@ -74,6 +74,8 @@ var foreignFlags = []struct{ names, hint string }{
 	{"max-restarts", "torchrun's; give --restarts=N"},
 	{"node-rank master-addr master-port rdzv-backend rdzv-endpoint rdzv-id standalone",
 		"torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
+	{"ntasks", "srun's; give --ranks=N"},
+	{"ntasks-per-node tasks-per-node", "srun's; give it there as 1, and --ranks-per-node=N for ranks"},
 	{"gpus gres time nodelist", "srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs, and " +
 		"--deadline=TIME limits the job"},
 	{"timeout", "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"},
