@@ -231,6 +231,8 @@ func TestCheckPlace(t *testing.T) {
 			GrantedBy: "SLURM_GPUS_ON_NODE"}},
 		{"told by a flag", step, 3, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
 			GrantedBy: "--gpus-per-node"}},
+		{"told by the variable", append(step, "BRINGUPD_GPUS_PER_NODE=3"), 3, preflight.NodeConfig{Host: "n2",
+			NodeIndex: 1, GrantedGPUs: 3, GrantedBy: "BRINGUPD_GPUS_PER_NODE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)
@@ -239,6 +241,9 @@ func TestCheckPlace(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			opts := newOptions()
+			if value := os.Getenv("BRINGUPD_GPUS_PER_NODE"); value != "" {
+				opts.daemonSettings().FindSetting("gpus-per-node").OfferValues(config.SourceVariable, "", value)
+			}
 			opts.gpus, opts.cfg.TempDir = tc.gpus, "/x"
 			tc.want.TempDir = "/x"
 			if got, err := opts.readinessConfig(); err != nil || !reflect.DeepEqual(got, tc.want) {

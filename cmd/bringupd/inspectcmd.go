@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -92,7 +91,7 @@ func (o *options) readinessConfig() (at preflight.NodeConfig, err error) {
 		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {
-		at.GrantedGPUs, at.GrantedBy = o.gpus, fitness.CountFlag
+		at.GrantedGPUs, at.GrantedBy = o.gpus, o.gpusSource()
 	}
 	return at, nil
 }

@@ -42,6 +42,8 @@ type launchOptions struct {
 	localSize  int                // given by "bringupd local"; 0: otherwise
 	interfaces string
 	gpus       int // -1: not given
+	// gpusSetting sets gpus, and knows what has given it; nil in a subcommand without it.
+	gpusSetting *config.Setting
 }
 
 func newOptions() *options {
@@ -96,6 +98,8 @@ func (o *options) daemonSettings() config.List {
 // variables: those of a job that a driver starts differ, and variables of ranks have these names.
 func (o *options) commonSettings() config.List {
 	w := &o.cfg.World
+	o.gpusSetting = config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16,
+		"GPUs required on each node (default: as reported by the launcher)")
 	return config.AssignCategory(commonHeading,
 		frameworkSetting(&o.framework),
 		ranksPerNodeSetting(&w.PerNode,
@@ -107,8 +111,7 @@ func (o *options) commonSettings() config.List {
 		config.NewValue("nnodes", "MIN[:MAX]", &o.cfg.Team, membership.ParseNodeRange, config.ShowGiven,
 			"number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
 				"without a launcher, the number of daemons)").WithoutVariable(),
-		config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16,
-			"GPUs required on each node (default: as reported by the launcher)"),
+		o.gpusSetting,
 		config.NewText("log-dir", "DIR", &o.cfg.LogDir,
 			"directory for records and logs, on a file system that all nodes share (default: bringupd-logs "+
 				"in the directory where the job was submitted)"),

@@ -199,9 +199,17 @@ func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 		return id, err
 	}
 	if o.gpus >= 0 {
-		id.GPUs, id.GPUsSource = o.gpus, fitness.CountFlag
+		id.GPUs, id.GPUsSource = o.gpus, o.gpusSource()
 	}
 	return id, nil
+}
+
+// gpusSource returns what has given the number of GPUs per node: the variable, or else the flag.
+func (o *options) gpusSource() string {
+	if o.gpusSetting != nil && o.gpusSetting.Source == config.SourceVariable {
+		return fitness.CountVariable
+	}
+	return fitness.CountFlag
 }
 
 // launchOverrides returns the values of the flags that describe the launch.

@@ -26,10 +26,23 @@ type Expectation struct {
 	LibraryNamed bool
 }
 
-// CountFlag is the source of a number of GPUs that the user requires.
-const CountFlag = "--gpus-per-node"
+// The sources of a number of GPUs that the user requires.
+const (
+	CountFlag     = "--gpus-per-node"
+	CountVariable = "BRINGUPD_GPUS_PER_NODE"
+)
 
-func (e Expectation) isGivenByUser() bool { return e.Count > 0 && e.CountSource == CountFlag }
+func (e Expectation) isGivenByUser() bool {
+	return e.Count > 0 && (e.CountSource == CountFlag || e.CountSource == CountVariable)
+}
+
+// leaveOutCount returns the advice to require no GPUs.
+func (e Expectation) leaveOutCount() string {
+	if e.CountSource == CountVariable {
+		return "unset " + CountVariable
+	}
+	return "leave out " + CountFlag
+}
 
 // hasOnlyOtherVendors reports whether the node has no sign of NVIDIA, although it has other GPUs or
 // the job needs GPUs.
