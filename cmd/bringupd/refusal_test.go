@@ -196,6 +196,9 @@ func TestRefusesFile(t *testing.T) {
 		{"roles:\n- name: a\n  nodes: 1\n  command: echo a: b\n", `job.yaml:4: mapping values are not allowed in ` +
 			`this context; a text that contains ": "`},
 		{"roles:\n- {name: a, nodes: 1, command: echo a: b}\n", `needs quotes, as in 'a: b', or a block`},
+		{"roles:\n- name: a\n\tnodes: 1\n", "job.yaml:3: a tab is used as indentation; use spaces"},
+		{"roles:\n- {name: a, nodes: 1, command: c, ready: 'http://localhost:$PORT/health'}\n",
+			"only $BRINGUPD_… is replaced in probes; use $BRINGUPD_PORT"},
 		{"services:\n  web: {image: x}\n",
 			"job.yaml:1: there is no key \"services\"; the programs of a job are a list under"},
 		{"spares: {3: 1}\nroles:\n- {name: a, nodes: 1, command: c}\n", "cannot use job.yaml:1: spares: no role uses " +

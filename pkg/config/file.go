@@ -79,6 +79,10 @@ func syntaxError(path string, data []byte, err error) error {
 	if at, after, found := strings.Cut(reason, ": "); found && strings.HasPrefix(at, "line ") {
 		reason = after
 	}
+	if isTab := bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")); isTab &&
+		(strings.Contains(reason, "tab character") || strings.HasPrefix(reason, "found character that cannot")) {
+		reason = "a tab is used as indentation; use spaces"
+	}
 	isOfText := strings.HasPrefix(reason, "mapping values are not allowed") ||
 		strings.HasPrefix(reason, "did not find expected")
 	if isOfText && bytes.Contains(lines[line-1], []byte(": ")) {

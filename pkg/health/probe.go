@@ -68,6 +68,9 @@ func ParseProbe(s string) (Probe, error) {
 		return Probe{}, fmt.Errorf("cannot read probe %q: %q is not a kind of probe%s; %s", s, scheme,
 			hint, probeSyntax)
 	}
+	if err != nil && scheme != "exec" && strings.Contains(rest, "$") {
+		err = errors.New("only $BRINGUPD_… is replaced in probes; use $BRINGUPD_PORT")
+	}
 	if err != nil {
 		return Probe{}, fmt.Errorf("cannot read probe %q: %v", s, err)
 	}

@@ -185,7 +185,7 @@ func TestExceptions(t *testing.T) {
 		{"no primary", "- {name: a, nodes: all, gpus: all, command: c}\n",
 			"warning: no role is primary, so the run goes on until bringupd stop: "},
 		{"a variable that is none", server + "command: serve $BRINGUPD_PROT}\n",
-			"warning: role a (line 2): a command gets an empty text: there is no variable $BRINGUPD_PROT; " +
+			"warning: role a (line 2): the command uses $BRINGUPD_PROT, which no process gets; " +
 				"did you mean $BRINGUPD_PORT?\n"},
 		{"a default of a variable", server + "gpus: all, command: 'serve ${BRINGUPD_X:-1}'}\n", ""},
 		{"a variable of the role", server + "gpus: all, env: {BRINGUPD_X: 1}, command: serve $BRINGUPD_X " +

@@ -1,6 +1,7 @@
 package rolefile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,8 +43,9 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 				}
 			}
 			for _, clause := range roles.UnknownVariables(references, known) {
-				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command gets an empty text: %s",
-					def.Name, def.Line, clause))
+				name, near, _ := strings.Cut(strings.TrimPrefix(clause, "there is no variable "), "; ")
+				sentences = append(sentences, fmt.Sprintf("role %s (line %d): the command uses %s, which no process gets; %s",
+					def.Name, def.Line, name, cmp.Or(near, "leave it out")))
 			}
 			if def.Program.Shell == "" && isOnlyBash(text) {
 				sentences = append(sentences, fmt.Sprintf("role %s (line %d): a command is for bash, and /bin/sh "+
