@@ -89,13 +89,23 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w WaitOpti
 	}
 }
 
+// NotReadyError is the error of a wait that has ended before the service was ready.
+type NotReadyError struct {
+	Tries int
+	Last  error // of the last try; nil: there was none
+	error
+}
+
+// Unwrap returns the reason with its cause.
+func (e *NotReadyError) Unwrap() error { return e.error }
+
 func waitError(cause error, tries int, took time.Duration, last error) error {
 	seen := "nothing was seen"
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s",
-		took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)
+	return &NotReadyError{tries, last, fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s",
+		took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)}
 }
 
 // FindStrangers returns the listeners of untrusted users on these ports of the node, on any address.

@@ -232,6 +232,10 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	_, byStranger := errors.AsType[*health.StrangerError](err)
 	if errors.Is(err, health.ErrDeadline) {
 		f.Message = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.nodeName, p.Within, err)
+		if wait, is := errors.AsType[*health.NotReadyError](err); is && wait.Last != nil {
+			f.Message = fmt.Sprintf("the %s of %s was not ready within %s (%d %s): %v", service.Name, c.nodeName,
+				p.Within, wait.Tries, textutil.PluralForm(wait.Tries, "attempt"), wait.Last)
+		}
 	}
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
 	return running, &startFailure{Failure: f, byStranger: byStranger}
@@ -567,7 +571,7 @@ func withListeningPorts(service *framework.Service, child process.Handle) func(c
 		if clause == "" {
 			return err
 		}
-		return fmt.Errorf("%w; %s", err, clause)
+		return fmt.Errorf("nothing listens on port %d; %s", service.ReadyPort, clause)
 	}
 }
 

@@ -312,6 +312,10 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, a.longerChildTimeout("role ")...)
 	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
 	case c.ExitText == "" && c.Child != "":
+		if _, after, found := strings.Cut(c.Message, "; its processes listen on port "); found {
+			port, _, _ := strings.Cut(after, " ")
+			steps = append([]string{"let the command listen on $BRINGUPD_PORT, or probe tcp:" + port}, steps...)
+		}
 		steps = append(steps, a.longerChildTimeout("the ready of role ")...)
 	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))

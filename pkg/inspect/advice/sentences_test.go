@@ -324,7 +324,8 @@ var childEndings = []ending{
 			died("worker", "worker-0002.log", "", "", 0, "waiting for a licence")),
 		cause(3, health.ServiceDied, "workers", "it failed, too"))),
 	beforeGate(failed("instance-not-ready",
-		cause(2, health.ServiceDied, "workers", "the judge.0 of node 2 (n2) was not ready within 3s",
+		cause(2, health.ServiceDied, "workers", "the judge.0 of node 2 (n2) was not ready within 3s "+
+			"(9 attempts): nothing listens on port 24576; its processes listen on port 18765 instead",
 			died("judge.0", "judge-0.log", "", "", 0, "loading weights")))),
 	failed("vital-ended",
 		cause(2, health.ServiceDied, "driver", "the ray worker of node 2 (n2) died: its raylet has ended",
