@@ -104,8 +104,9 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return &NotReadyError{tries, last, fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s",
-		took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)}
+	err := fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries,
+		textutil.PluralForm(tries, "attempt"), cause, seen)
+	return &NotReadyError{Tries: tries, Last: last, error: err}
 }
 
 // FindStrangers returns the listeners of untrusted users on these ports of the node, on any address.

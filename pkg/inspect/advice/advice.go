@@ -164,7 +164,7 @@ func (a *Summary) adviseDriver() []string {
 		return []string{"see their output: bringupd logs ranks " + run}
 	case a.Driver == "" && a.Cause != nil: // a primary role
 		steps := knownStep(adviseProgram(a.Cause.Lines, false))
-		return append(steps, "see its output: bringupd logs "+run)
+		return append(slices.Concat(a.otherPort(), steps), "see its output: bringupd logs "+run)
 	case a.Driver == "": // ranks of a role have failed
 		return []string{"see their output: bringupd logs " + run}
 	}
@@ -312,10 +312,7 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, a.longerChildTimeout("role ")...)
 	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
 	case c.ExitText == "" && c.Child != "":
-		if _, after, found := strings.Cut(c.Message, "; its processes listen on port "); found {
-			port, _, _ := strings.Cut(after, " ")
-			steps = append([]string{"let the command listen on $BRINGUPD_PORT, or probe tcp:" + port}, steps...)
-		}
+		steps = slices.Concat(a.otherPort(), steps)
 		steps = append(steps, a.longerChildTimeout("the ready of role ")...)
 	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))
@@ -323,6 +320,16 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, a.daemonLog(c.NodeIndex)...)
 	}
 	return steps
+}
+
+// otherPort returns the step for a command that listens on another port than its probe asks.
+func (a *Summary) otherPort() []string {
+	_, after, found := strings.Cut(a.Cause.Message, "; its processes listen on port ")
+	if !found {
+		return nil
+	}
+	port, _, _ := strings.Cut(after, " ")
+	return []string{"let the command listen on $BRINGUPD_PORT, or probe tcp:" + port}
 }
 
 // longerChildTimeout returns the step that increases the timeout which the child has exceeded. key
