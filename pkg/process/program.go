@@ -150,7 +150,7 @@ func ReadHead(path string) []byte {
 		return nil
 	}
 	defer file.Close()
-	head := make([]byte, 256)
+	head := make([]byte, 512)
 	n, _ := io.ReadFull(file, head)
 	return head[:n]
 }

@@ -177,6 +177,9 @@ func parseLaunch(argv, environ []string) (launch, bool) {
 		if len(args) > 0 && slices.Contains([]string{"-h", "--help", "-V", "--version"}, args[0]) {
 			return launch{}, false
 		}
+		if known.script != "" && isOther(argv[0], known.script) {
+			return launch{}, false
+		}
 		own := known.parseArguments(args)
 		own.environ = slices.Concat(environ, assigned)
 		if own.isSet(known.alone) || known.needsScript && !own.hasScript() {
@@ -186,6 +189,15 @@ func parseLaunch(argv, environ []string) (launch, bool) {
 		return l, true
 	}
 	return launch{}, false
+}
+
+// isOther reports whether a path is that of a program other than the script that has a text at its beginning.
+func isOther(path, text string) bool {
+	if !strings.Contains(path, "/") || strings.HasPrefix(filepath.Base(path), "python") {
+		return false
+	}
+	head := process.ReadHead(path)
+	return len(head) > 0 && !strings.Contains(string(head), text)
 }
 
 // apply takes what the arguments say.

@@ -1,7 +1,9 @@
 package ranks_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +129,32 @@ func TestJudgeCommand(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s", command, got, want)
+		}
+	}
+}
+
+// TestJudgeOwnPrograms verifies that a path of a program with the name of a launcher is that launcher only
+// if it is the script that its package installs.
+func TestJudgeOwnPrograms(t *testing.T) {
+	installed := "#!/venv/bin/python3\n# -*- coding: utf-8 -*-\nimport sys\nfrom %s import main\n"
+	for command, want := range map[string]struct {
+		text    string
+		isFound bool
+	}{
+		"composer fit.py":       {"#!/bin/sh\nexec python \"$@\"\n", false},
+		"tune run x":            {"\x7fELF", false},
+		"composer t.py":         {strings.Replace(installed, "%s", "composer.cli.launcher", 1), true},
+		"tune run --nnodes=2 x": {strings.Replace(installed, "%s", "torchtune._cli.tune", 1), true},
+		"fabric run t.py":       {strings.Replace(installed, "%s", "lightning_fabric.cli", 1), true},
+		"torchrun t.py":         {"#!/bin/sh\nexec apptainer exec x.sif torchrun \"$@\"\n", true},
+	} {
+		dir, argv := t.TempDir(), strings.Fields(command)
+		argv[0] = filepath.Join(dir, argv[0])
+		if err := os.WriteFile(argv[0], []byte(want.text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if f := ranks.JudgeCommand(argv, nil, ofDriver); (f != nil) != want.isFound {
+			t.Errorf("%s: got %v", command, f)
 		}
 	}
 }

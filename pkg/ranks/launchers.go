@@ -8,6 +8,7 @@ import "slices"
 type knownLauncher struct {
 	// commands are the first words of its command lines. Those of a Python module begin with -m.
 	commands []string
+	script   string // text at the beginning of its script, if others have its name; otherwise empty
 	spanNames
 	reachNames
 	programNames
@@ -102,7 +103,7 @@ var knownLaunchers = []knownLauncher{
 		rank: "python %s",
 	},
 	{
-		commands: []string{"composer", "-m composer.cli.launcher"},
+		commands: []string{"composer", "-m composer.cli.launcher"}, script: "composer.cli",
 		spanNames: spanNames{
 			total: []string{"world-size"}, perNode: []string{"n", "nproc"},
 			own: []string{"node-rank", "base-rank", "NODE_RANK", "BASE_RANK"},
@@ -121,14 +122,14 @@ var knownLaunchers = []knownLauncher{
 		rank:         "python %s",
 	},
 	{
-		commands: []string{"fabric run model", "fabric run", "lightning run model"},
+		commands: []string{"fabric run model", "fabric run", "lightning run model"}, script: "lightning",
 		spanNames: spanNames{
 			nodes: []string{"num-nodes"}, perNode: []string{"devices"}, own: []string{"node-rank"},
 		},
 		rank: "python %s",
 	},
 	{
-		commands: []string{"tune run"}, spanNames: torchSpan,
+		commands: []string{"tune run"}, script: "torchtune", spanNames: torchSpan,
 		programNames: programNames{
 			switches: torchSwitches,
 			unless:   slices.Concat(torchSpan.nodes, torchSpan.perNode, torchSwitches, []string{"rdzv-endpoint"}),
