@@ -31,7 +31,7 @@ func TestNoThreads(t *testing.T) {
 	out, err := limited.CombinedOutput()
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	if !ended || exit.ExitCode() != 65 ||
-		!strings.HasPrefix(string(out), "bringupd: cannot start: you may have 1 processes") {
+		!strings.HasPrefix(string(out), "bringupd: cannot start: the limit of 1 processes ") {
 		t.Errorf("it ended with %v: %s", err, out)
 	}
 }
