@@ -41,7 +41,8 @@ __attribute__((constructor)) static void check_threads(void) {
 			"see pids.max of the job's control group\n", strerror(failed));
 	else
 		dprintf(STDERR_FILENO, "bringupd: cannot start: the limit of %llu processes and threads "
-			"(RLIMIT_NPROC) is reached; raise ulimit -u where the job is submitted, or end some\n", (unsigned long long)limit.rlim_cur);
+			"(RLIMIT_NPROC) is reached; raise ulimit -u where the job is submitted, or end some\n",
+			(unsigned long long)limit.rlim_cur);
 	_exit(wrong_launch);
 }
 */

@@ -328,7 +328,8 @@ func (l launch) judgeOnly(by Runners) *Finding {
 		problem: fmt.Sprintf("with %s it waits for others, which nothing starts", l.said),
 		advice:  fmt.Sprintf("leave out %s, or see docs/recipes.md for several nodes", l.said)}
 	if by.AreOfRole && by.Instances != 1 && !isNumbered {
-		f.problem = fmt.Sprintf("with %s it waits for others, and without --%s each instance is node 0", l.said, l.own[0])
+		f.problem = fmt.Sprintf("with %s it waits for others, and without --%s each instance is node 0",
+			l.said, l.own[0])
 	}
 	return f
 }

@@ -32,7 +32,8 @@ func TestNetworkMistakes(t *testing.T) {
 			"GLOO_SOCKET_IFNAME": "$BRINGUPD_NODE_INTERFACE", "MASTER_ADDR": "${BRINGUPD_INSTANCE_ADDRESS}",
 		}, ""},
 		{"NCCL's variable without GPUs", 0, "NCCL_SOCKET_IFNAME=none0 CUDA_VISIBLE_DEVICES=", nil, ""},
-		{"NCCL's variable with GPUs", 0, "NCCL_SOCKET_IFNAME=none0 CUDA_VISIBLE_DEVICES=0,1", nil, "!NCCL_SOCKET_IFNAME"},
+		{"NCCL's variable with GPUs", 0, "NCCL_SOCKET_IFNAME=none0 CUDA_VISIBLE_DEVICES=0,1", nil,
+			"!NCCL_SOCKET_IFNAME"},
 		{"a driver's address", 0, "MASTER_ADDR=127.0.0.1", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -44,7 +44,8 @@ func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences 
 			}
 			for _, clause := range roles.UnknownVariables(references, known) {
 				name, near, _ := strings.Cut(strings.TrimPrefix(clause, "there is no variable "), "; ")
-				sentences = append(sentences, fmt.Sprintf("role %s (line %d): the command uses %s, which no process gets; %s",
+				sentences = append(sentences, fmt.Sprintf(
+					"role %s (line %d): the command uses %s, which no process gets; %s",
 					def.Name, def.Line, name, cmp.Or(near, "leave it out")))
 			}
 			if def.Program.Shell == "" && isOnlyBash(text) {
