@@ -195,7 +195,7 @@ func TestExceptions(t *testing.T) {
 			"for BRINGUPD_Z in $BRINGUPD_X$BRINGUPD_Y; do echo \"$BRINGUPD_Z\"; done'}\n", ""},
 		{"quoted variables", server + "gpus: all, command: \"echo '$BRINGUPD_X' \\\\$BRINGUPD_Y\"}\n", ""},
 		{"a variable in quotes", server + "command: 'sh -c \"serve ${BRINGUPD_PROT}\"'}\n",
-			"there is no variable ${BRINGUPD_PROT}; did you mean $BRINGUPD_PORT?\n"},
+			"the command uses ${BRINGUPD_PROT}, which no process gets; did you mean $BRINGUPD_PORT?\n"},
 		{"a list of bash", server + "command: 'A=(1 2); serve ${A[0]}'}\n",
 			"a command is for bash, and /bin/sh may not"},
 		{"a shell for it", server + "gpus: all, shell: bash, command: 'A=(1 2); serve ${A[0]}'}\n", ""},
