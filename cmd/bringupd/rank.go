@@ -82,17 +82,8 @@ func (b *rankCmd) becomeRank([]string) error {
 // checkNetwork returns an error for variables by which the ranks do not reach each other. Of the ranks
 // of a node only the first one reports it; the others have the same exit code.
 func (b *rankCmd) checkNetwork(environ []string, rank launcher.StartedRank) error {
-	if !rank.SpansMachines() {
-		return nil
-	}
-	env := launcher.EnvironmentOf(ranks.PassThroughEnviron(environ, rank, affinity.Affinity{}, b.variables))
-	mistakes, err := launcher.FindNetworkMistakes(func(name string) (string, bool) {
-		value, isSet := env(name)
-		if name == "MASTER_ADDR" && value == rank.MasterHost { // the launcher's own
-			return "", false
-		}
-		return value, isSet
-	}, launcher.NetworkUse{HasRank0: rank.IsWithRank0(), HasGPUs: fitness.MayHaveGPUs(-1, environ)})
+	own := ranks.PassThroughEnviron(environ, rank, affinity.Affinity{}, b.variables)
+	mistakes, err := rank.FindNetworkMistakes(launcher.EnvironmentOf(own), fitness.MayHaveGPUs(-1, environ))
 	if len(mistakes) == 0 {
 		return err
 	}

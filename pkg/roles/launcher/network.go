@@ -90,6 +90,21 @@ func FindNetworkMistakes(env Environment, here NetworkUse) ([]string, error) {
 	return networkMistakes(env, found, resolveName, here), nil
 }
 
+// FindNetworkMistakes is like the function, for the environment of a rank. It returns nothing if all
+// ranks run on this machine.
+func (r StartedRank) FindNetworkMistakes(env Environment, hasGPUs bool) ([]string, error) {
+	if !r.SpansMachines() {
+		return nil, nil
+	}
+	return FindNetworkMistakes(func(name string) (string, bool) {
+		value, isSet := env(name)
+		if name == "MASTER_ADDR" && value == r.MasterHost { // the launcher's own
+			return "", false
+		}
+		return value, isSet
+	}, NetworkUse{HasRank0: r.IsWithRank0(), HasGPUs: hasGPUs})
+}
+
 // NetworkUse is what the programs with processes on several machines have on a node.
 type NetworkUse struct {
 	HasRank0, HasGPUs bool
