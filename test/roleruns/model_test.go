@@ -376,12 +376,8 @@ func predict(drawn schedule) prediction {
 	return p
 }
 
-// orderedDelay is the time between two losses from which they are noticed in their order, and
-// restartedDelay that from which what the first concerns has started again before the second.
-const (
-	orderedDelay   = 300 * time.Millisecond
-	restartedDelay = 2 * time.Second
-)
+// orderedDelay is the time between two losses from which they are noticed in their order.
+const orderedDelay = 300 * time.Millisecond
 
 // afterTwoLosses returns the states that are possible after the losses of two nodes. They may be
 // noticed in any order, unless one comes later, and an instance that both concern may start again
@@ -395,9 +391,6 @@ func (m *model) afterTwoLosses(s step) (all []*model) {
 		after := m.clone()
 		after.applyStep(order)
 		all = append(all, after)
-		if s[1].after >= restartedDelay {
-			continue
-		}
 		once := after.clone()
 		for name, states := range once.states {
 			for i, s := range states {
