@@ -81,8 +81,11 @@ var errorFormats = []errorFormat{
 	},
 	{codes: []int{1}, find: findR, mayGoOn: goesOn},
 	{codes: []int{1}, find: findNode, mayGoOn: goesOn},
-	// the result of main in Rust
-	{codes: []int{1}, find: findLine(`^Error: .+`), mayGoOn: onlyIndented("Caused by:")},
+	// the result of main in Rust, and exceptions without a traceback; a name with a number is a metric
+	{
+		codes: []int{1}, mayGoOn: onlyIndented("Caused by:"),
+		find: findLine(`^(?:Error: .+|(?:\w+\.)*\w+(?:Error|Exception): .*[^\d.,eE+%\s-].*)`),
+	},
 	// shells
 	{find: findLine(`^(?:\S*(?:sh|bash|\.sh|\.sbatch|slurm_script): )?(?:line )?\d*:? ?\S.*: ` +
 		`(?:command not found|not found|unbound variable|parameter not set|Permission denied` +

@@ -34,12 +34,15 @@ func TestFindLastError(t *testing.T) {
 		"Traceback (most recent call last):", `  File "t.py", line 3, in f`, "ValueError: x",
 	}
 	goesOn := []string{"step 8", "step 9", "step 10", "step 11"}
+	errorWithoutTraceback := func(line string, isError bool) (c lastErrorCase) {
+		c = lastErrorCase{name: line, merged: []string{"step 8", line}, err: []string{"step 8", line}}
+		if isError {
+			c.want = line
+		}
+		return c
+	}
 	serving := []string{"2026/12/01 01:23:45 main.go:12: serving at :8000"}
-	for _, tc := range []struct {
-		name             string
-		merged, err, out []string
-		want             string
-	}{
+	for _, tc := range []lastErrorCase{
 		{"an error", failed, failed, nil, "ValueError: x"},
 		{"an error after other output", slices.Concat(goesOn, failed), failed, goesOn, "ValueError: x"},
 		{"other output after an error", slices.Concat(failed, goesOn), failed, goesOn, ""},
@@ -50,11 +53,30 @@ func TestFindLastError(t *testing.T) {
 		{"no error", goesOn, nil, goesOn, ""},
 		{"a line of a Go program's log", serving, serving, nil, ""},
 		{"nothing", nil, nil, nil, ""},
+		errorWithoutTraceback("Error: bad", true),
+		errorWithoutTraceback("RuntimeError: bad", true),
+		errorWithoutTraceback("torch.cuda.OutOfMemoryError: CUDA out of memory.", true),
+		errorWithoutTraceback("java.io.IOException: Broken pipe", true),
+		errorWithoutTraceback("FileNotFoundError: [Errno 2] No such file", true),
+		errorWithoutTraceback("0 errors", false),
+		errorWithoutTraceback("Error rate: 3 %", false),
+		errorWithoutTraceback("ValidationError count: 0", false),
+		errorWithoutTraceback("MeanSquaredError: 3.1e-05", false),
+		errorWithoutTraceback("step 4: RuntimeError: bad", false),
+		{"a program that goes on after an error", []string{"RuntimeError: bad", "step 9"},
+			[]string{"RuntimeError: bad", "step 9"}, nil, ""},
 	} {
 		if got := health.FindLastError(tc.merged, tc.err, tc.out); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
+}
+
+// lastErrorCase is a case of TestFindLastError.
+type lastErrorCase struct {
+	name             string
+	merged, err, out []string
+	want             string
 }
 
 // checkErrors verifies that a function finds the errors in the outputs of testdata/errors, and no
