@@ -220,19 +220,23 @@ func TestCheckPlace(t *testing.T) {
 		name string
 		env  []string
 		gpus int
-		want preflight.NodeConfig
+		// source has given gpus.
+		source config.Source
+		want   preflight.NodeConfig
 	}{
-		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1,
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, 0,
 			preflight.NodeConfig{Host: "n2", NodeIndex: -1, GrantedGPUs: -1}},
 		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7",
-			"SLURM_GPUS_ON_NODE=8"}, -1, preflight.NodeConfig{Host: "n2", NodeIndex: -1, GrantedGPUs: 8,
+			"SLURM_GPUS_ON_NODE=8"}, -1, 0, preflight.NodeConfig{Host: "n2", NodeIndex: -1, GrantedGPUs: 8,
 			GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"in a step", step, -1, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 4,
+		{"in a step", step, -1, 0, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 4,
 			GrantedBy: "SLURM_GPUS_ON_NODE"}},
-		{"told by a flag", step, 3, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
+		{"told by a flag", step, 3, config.SourceFlag, preflight.NodeConfig{Host: "n2", NodeIndex: 1, GrantedGPUs: 3,
 			GrantedBy: "--gpus-per-node"}},
-		{"told by the variable", append(step, "BRINGUPD_GPUS_PER_NODE=3"), 3, preflight.NodeConfig{Host: "n2",
+		{"told by the variable", step, 3, config.SourceVariable, preflight.NodeConfig{Host: "n2",
 			NodeIndex: 1, GrantedGPUs: 3, GrantedBy: "BRINGUPD_GPUS_PER_NODE"}},
+		{"told by a file", step, 3, config.SourceFile, preflight.NodeConfig{Host: "n2",
+			NodeIndex: 1, GrantedGPUs: 3, GrantedBy: "gpus-per-node in job.yaml:4"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			forget(t)
@@ -241,9 +245,7 @@ func TestCheckPlace(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			opts := newOptions()
-			if value := os.Getenv("BRINGUPD_GPUS_PER_NODE"); value != "" {
-				opts.daemonSettings().FindSetting("gpus-per-node").OfferValues(config.SourceVariable, "", value)
-			}
+			opts.daemonSettings().FindSetting("gpus-per-node").OfferValues(tc.source, "job.yaml:4", "3")
 			opts.gpus, opts.cfg.TempDir = tc.gpus, "/x"
 			tc.want.TempDir = "/x"
 			if got, err := opts.readinessConfig(); err != nil || !reflect.DeepEqual(got, tc.want) {

@@ -91,7 +91,7 @@ func (o *options) readinessConfig() (at preflight.NodeConfig, err error) {
 		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {
-		at.GrantedGPUs, at.GrantedBy = o.gpus, o.gpusSource()
+		at.GrantedGPUs, at.GrantedBy = o.gpus, o.gpusSetting.GivenName()
 	}
 	return at, nil
 }

@@ -211,7 +211,7 @@ func TestRefusesFile(t *testing.T) {
 		{"- a\n- b\n", "cannot read the configuration job.yaml:1: use the flags' names as keys"},
 		{"role: auto\n---\nrole: head\n", "give one document"},
 		{"check: [gpu.busy=off, gpu.busy=of]\n", "job.yaml:1 (check: gpu.busy=of): give gpu.busy=fail"},
-		{"framework: none\nframework-port: 1\n", "--framework-port (given by job.yaml:2) with --framework=none"},
+		{"framework: none\nframework-port: 1\n", "framework-port in job.yaml:2 with --framework=none"},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			path := file(t, "job.yaml", tc.text)

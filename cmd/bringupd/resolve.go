@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -155,12 +154,8 @@ func (o *options) validateSettings(all config.List, checks ...string) error {
 	for _, s := range all {
 		if !s.IsForFramework(o.framework) && s.IsGivenForJob() &&
 			!slices.ContainsFunc(s.Frameworks, o.cfg.Roles.NeedsFramework) {
-			given := "--" + s.Name
-			if s.SourceName() != given {
-				given += fmt.Sprintf(" (given by %s)", s.SourceName())
-			}
 			return usageErrorf("cannot use %s with --framework=%s: it is for --framework=%s",
-				given, o.framework, strings.Join(s.Frameworks, " or "))
+				s.GivenName(), o.framework, strings.Join(s.Frameworks, " or "))
 		}
 	}
 	return nil
@@ -199,17 +194,9 @@ func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 		return id, err
 	}
 	if o.gpus >= 0 {
-		id.GPUs, id.GPUsSource = o.gpus, o.gpusSource()
+		id.GPUs, id.GPUsSource = o.gpus, o.gpusSetting.GivenName()
 	}
 	return id, nil
-}
-
-// gpusSource returns what has given the number of GPUs per node: the variable, or else the flag.
-func (o *options) gpusSource() string {
-	if o.gpusSetting != nil && o.gpusSetting.Source == config.SourceVariable {
-		return fitness.CountVariable
-	}
-	return fitness.CountFlag
 }
 
 // launchOverrides returns the values of the flags that describe the launch.

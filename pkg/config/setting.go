@@ -208,6 +208,14 @@ func (s *Setting) SourceName() string {
 	}
 }
 
+// GivenName names the setting as its source has it: the flag, the variable, or the key of a line.
+func (s *Setting) GivenName() string {
+	if s.Source == SourceFile {
+		return s.Name + " in " + s.fileLine
+	}
+	return s.SourceName()
+}
+
 // FileReader reads a file that the user names. what describes it in errors.
 type FileReader func(what, path string) ([]byte, error)
 

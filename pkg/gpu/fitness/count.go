@@ -194,10 +194,14 @@ func (e *gpuCheck) reportShortage() {
 	if have >= least || e.hasAmbiguousIndex && e.permittedUnits >= least {
 		return
 	}
-	// Report the shortage. If no number was granted, the user's request is at fault.
+	// Report the shortage. Its correction names what the user has given. If no number was granted, the user's request is at fault.
+	correct := "--" + countKey
+	if e.want.isGivenByUser() {
+		correct = e.want.CountSource
+	}
 	f := e.AddFailure(check.ClassEnvironment, fmt.Sprintf("%d of %d", e.usableUnits, least),
 		fmt.Sprintf("%d (%s)", least, e.want.countSourceText()),
-		"drain the node and see dmesg and lspci for the missing GPUs, or correct --gpus-per-node")
+		"drain the node and see dmesg and lspci for the missing GPUs, or correct "+correct)
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.ClassUser
 		f.Hint = "request GPUs (sbatch --gpus-per-node), or use --gpu-check=auto if the job needs none"

@@ -2,6 +2,7 @@ package fitness
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -13,7 +14,7 @@ type Expectation struct {
 	// Count is the number of GPUs that the job should have on this node, or -1 if unknown. As in
 	// Slurm, a MIG instance counts as one GPU.
 	Count       int
-	CountSource string // the flag or environment variable that Count is from
+	CountSource string // the flag, variable or line of a file that Count is from
 
 	Visible     []gpu.Selector // from CUDA_VISIBLE_DEVICES; nil: all GPUs, empty: none
 	PCIBusOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA's indices are the same as NVML's
@@ -26,22 +27,14 @@ type Expectation struct {
 	LibraryNamed bool
 }
 
-// The sources of a number of GPUs that the user requires.
+// What the sources of a number of GPUs that the user requires contain.
 const (
-	CountFlag     = "--gpus-per-node"
-	CountVariable = "BRINGUPD_GPUS_PER_NODE"
+	countKey      = "gpus-per-node" // also in the flag
+	countVariable = "BRINGUPD_GPUS_PER_NODE"
 )
 
 func (e Expectation) isGivenByUser() bool {
-	return e.Count > 0 && (e.CountSource == CountFlag || e.CountSource == CountVariable)
-}
-
-// leaveOutCount returns the advice to require no GPUs.
-func (e Expectation) leaveOutCount() string {
-	if e.CountSource == CountVariable {
-		return "unset " + CountVariable
-	}
-	return "leave out " + CountFlag
+	return e.Count > 0 && (e.CountSource == countVariable || strings.Contains(e.CountSource, countKey))
 }
 
 // hasOnlyOtherVendors reports whether the node has no sign of NVIDIA, although it has other GPUs or

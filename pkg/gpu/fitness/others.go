@@ -39,7 +39,7 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 	if len(f.OtherGPUs) == 0 {
 		hint := "GPUs of other vendors are not checked; use --gpu-check=off if the job needs none of these"
 		if want.isGivenByUser() {
-			hint = want.leaveOutCount() + " if the job needs no GPU; " + hint
+			hint = "leave out " + want.CountSource + " if the job needs no GPU; " + hint
 		}
 		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node",
 			expected, hint)
