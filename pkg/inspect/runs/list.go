@@ -85,7 +85,7 @@ func ListRuns(ctx context.Context, logDir, job string) (list List, err error) {
 		return list, err
 	}
 	if job != "" {
-		newest := slices.Clone(names[:min(len(names), maxNamedRuns)])
+		newest := append([]string{}, names[:min(len(names), maxNamedRuns)]...)
 		names = slices.DeleteFunc(names, func(run string) bool { return !isOfJob(ctx, logDir, run, job) })
 		if len(names) == 0 {
 			return list, &NoRunError{Name: job, LogDir: logDir, Newest: newest}

@@ -125,9 +125,11 @@ func TestListNothing(t *testing.T) {
 	if data, _ := json.Marshal(list.Runs); err != nil || string(data) != "[]" || list.Text(noon) != "" {
 		t.Errorf("an empty directory is %s, %q: %v", data, list.Text(noon), err)
 	}
-	_, err = ListRuns(t.Context(), filepath.Join(t.TempDir(), "none"), "")
-	if _, is := errors.AsType[*NoRunError](err); !is {
-		t.Errorf("the error is %v", err)
+	for dir, exists := range map[string]bool{t.TempDir(): true, filepath.Join(t.TempDir(), "none"): false} {
+		_, err := ListRuns(t.Context(), dir, "123")
+		if none, is := errors.AsType[*NoRunError](err); !is || (none.Newest != nil) != exists {
+			t.Errorf("the error is %v, although the directory exists: %v", err, exists)
+		}
 	}
 }
 
