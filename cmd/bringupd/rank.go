@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -24,6 +25,7 @@ import (
 type rankCmd struct {
 	*invocation
 	variables []string
+	nodes     int // 0: not given
 	resources affinity.ResourceKinds
 }
 
@@ -35,6 +37,8 @@ func (inv *invocation) rankCommand() *cli.Command {
 		config.NewList("env", "NAME=VALUE", &b.variables, checkVariable,
 			"environment variable of the rank; overrides all others except BRINGUPD_…; an empty value "+
 				"removes it (repeatable)").WithoutVariable(),
+		config.NewNumber("nnodes", &b.nodes, 1, math.MaxInt32,
+			"number of nodes of a launch whose launcher does not set it (PALS)").WithoutVariable(),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
 	)
 	own = append(own, removedSettings("rank")...)
@@ -56,7 +60,11 @@ func (b *rankCmd) becomeRank([]string) error {
 				"./app")
 	}
 	environ := os.Environ()
-	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), processAncestors())
+	given := launcher.Overrides{ReadFile: readLaunchFile, Ancestors: processAncestors()}
+	if b.nodes > 0 {
+		given.Size = &b.nodes
+	}
+	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), given)
 	if err != nil {
 		return err
 	}

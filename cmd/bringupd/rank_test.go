@@ -50,6 +50,18 @@ func TestRankInsideSubmittedJob(t *testing.T) {
 	}
 }
 
+// TestRankUnderPALS verifies that --nnodes gives the number of ranks where PALS does not.
+func TestRankUnderPALS(t *testing.T) {
+	forget(t)
+	command := program(t, "rank", "--nnodes=2", "--bind=none", "--", "sh", "-c", `echo "$RANK/$WORLD_SIZE"`)
+	command.Env = append(command.Env, "PALS_APID=1", "PALS_RANKID=5", "PALS_LOCAL_RANKID=1", "PALS_LOCAL_SIZE=4",
+		"PALS_NODEID=1")
+	out, err := command.Output()
+	if want := "5/8\n"; string(out) != want || err != nil {
+		t.Errorf("got %q, %v, want %q", out, err, want)
+	}
+}
+
 func TestRankRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text\n"), 0o600); err != nil {

@@ -63,9 +63,13 @@ func (l *launcherSpec) identifyTask(
 		return Identity{}, l.inShell
 	}
 	names := l.starter.variableNames
-	env, err := l.withCount(env, want)
+	env, err := l.starter.withCount(env, want)
 	if err != nil {
-		return Identity{}, err
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell how many nodes the launch has: %v", err),
+			Fix: "give --nnodes=N, as in: " + strings.ReplaceAll(l.hints.StartOnNodes, "{n}", "N") +
+				" bringupd --nnodes=N …",
+		}
 	}
 	r, err := names.readRank(env)
 	switch {
@@ -88,28 +92,6 @@ func (l *launcherSpec) identifyTask(
 		id.Job, id.Step, facts = l.nameJob(env, want)
 	}
 	return completeIdentity(id, want, facts...)
-}
-
-// withCount returns the environment with the number of daemons, which is counted if it is not set.
-func (l *launcherSpec) withCount(env Environment, want Overrides) (Environment, error) {
-	counted, value := env.firstSet(l.starter.variableNames.rankCount...)
-	if value != "" || l.countDaemons == nil {
-		return env, nil
-	}
-	count, err := l.countDaemons(env, want)
-	if err != nil {
-		return env, &LaunchError{
-			Problem: fmt.Sprintf("cannot tell how many nodes the launch has: %s is not set, and %v", counted, err),
-			Fix: "give --nnodes=N, as in: " + strings.ReplaceAll(l.hints.StartOnNodes, "{n}", "N") +
-				" bringupd --nnodes=N …",
-		}
-	}
-	return func(name string) (string, bool) {
-		if name == counted {
-			return strconv.Itoa(count), true
-		}
-		return env(name)
-	}, nil
 }
 
 // maxNodes is far above the size of any existing run. It prevents that a mistake allocates a huge

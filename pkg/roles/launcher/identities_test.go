@@ -108,7 +108,7 @@ func (s start) describeDaemon(t *testing.T) (string, error) {
 
 // describeRank returns which rank a process is, or why it is none.
 func (s start) describeRank() (string, error) {
-	r, err := IdentifyRank(fromMap(s.vars), s.want.Ancestors)
+	r, err := IdentifyRank(fromMap(s.vars), s.want)
 	text := fmt.Sprintf("%s: rank %d of %d, local %d of %d, node %d of %d, %d CPUs", r.LauncherTitle, r.Rank,
 		r.RankCount, r.LocalRank, r.LocalCount, r.NodeIndex, r.NodeCount, r.CPUs)
 	if r.OwnGPUs {

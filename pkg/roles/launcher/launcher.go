@@ -51,9 +51,6 @@ type launcherSpec struct {
 	// completeJob returns variables of the job that the launcher does not give to all of its tasks. It
 	// may be nil.
 	completeJob func(env Environment) map[string]string
-	// countDaemons counts the daemons of a launch if the variable with their number is not set. It is nil
-	// if the starter always sets it.
-	countDaemons func(env Environment, want Overrides) (int, error)
 	// identify determines the identity of this daemon. A launch that cannot work is a *LaunchError,
 	// including one without any launcher. It is nil if the starter's variables are sufficient.
 	identify func(env Environment, hostname string, want Overrides) (Identity, error)

@@ -103,17 +103,6 @@ var palsLauncher = launcherSpec{
 	oneEach:   "mpiexec --ppn 1",
 	claim:     claimPALS,
 	starter:   palsStarter,
-	// With PALS_PMI=pmix, no variable has the number of processes.
-	countDaemons: func(env Environment, want Overrides) (int, error) {
-		if want.Size != nil {
-			return *want.Size, nil
-		}
-		lines, err := readPBSNodeFile(env, want)
-		if err != nil {
-			return 0, fmt.Errorf("the job's PBS_NODEFILE (%q) cannot be read: %v", pbsNodeFile(env), err)
-		}
-		return len(uniqueHosts(lines)), nil
-	},
 	nameJob: func(env Environment, _ Overrides) (job, step string, facts []string) {
 		launch := env.valueOf("PALS_APID")
 		// mpiexec passes its whole environment to all of its processes, or none of it.
@@ -144,7 +133,32 @@ var palsStarter = rankStarter{
 		localCount: []string{"PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
 		nodeIndex:  []string{"PALS_NODEID"},
 	},
+	countRanks:      countPALSRanks,
 	privatePrefixes: []string{"PALS_", "ALPS_APP_"},
+}
+
+// countPALSRanks counts the processes of a launch on all hosts of the job, or on the given number, with
+// as many on each host. Node and rank show on the last host whether it has fewer.
+func countPALSRanks(env Environment, want Overrides) (count int, err error) {
+	var at [4]int
+	for i, name := range []string{"PALS_RANKID", "PALS_NODEID", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"} {
+		if at[i], err = env.parseNumber(i/3, name); err != nil {
+			return 0, err
+		}
+	}
+	rank, node, local, perNode := at[0], at[1], at[2], at[3]
+	if rank != node*perNode+local {
+		return 0, fmt.Errorf("rank %d is number %d of %d on node %d, so that other nodes have another number",
+			rank, local, perNode, node)
+	}
+	if want.Size != nil {
+		return *want.Size * perNode, nil
+	}
+	lines, err := readPBSNodeFile(env, want)
+	if err != nil {
+		return 0, fmt.Errorf("the job's PBS_NODEFILE (%q) cannot be read: %v", pbsNodeFile(env), err)
+	}
+	return len(uniqueHosts(lines)) * perNode, nil
 }
 
 func claimPBS(env Environment, want Overrides) claimLevel {

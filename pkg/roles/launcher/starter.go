@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,9 @@ type rankStarter struct {
 	origin        starterOrigin // by which the process's ancestors show it
 	// completeRank adds values that no single variable has. It may be nil.
 	completeRank func(env Environment, r *StartedRank)
+	// countRanks counts the processes if the variable with their number is not set; want.Size is the
+	// number of nodes. It is nil if that variable is always set.
+	countRanks func(env Environment, want Overrides) (int, error)
 	// privatePrefixes are the prefixes of variables that describe the started process itself. Another
 	// process that inherits them would mistake itself for that one.
 	privatePrefixes []string
@@ -71,11 +75,11 @@ type StartedRank struct {
 
 // IdentifyRank determines which of a launcher's processes this is, for a program that was started
 // by a launcher directly. Its error is a *LaunchError.
-func IdentifyRank(env Environment, ancestors []Ancestor) (StartedRank, error) {
-	env = env.withoutStep(ancestors)
+func IdentifyRank(env Environment, want Overrides) (StartedRank, error) {
+	env = env.withoutStep(want.Ancestors)
 	isOther := func(s rankStarter) bool { return !s.hasStarted(env) }
 	candidates := slices.DeleteFunc(slices.Clone(allStarters), isOther)
-	candidates, err := innermostStarters(candidates, env, ancestors)
+	candidates, err := innermostStarters(candidates, env, want.Ancestors)
 	if err != nil {
 		return StartedRank{}, err
 	}
@@ -83,6 +87,12 @@ func IdentifyRank(env Environment, ancestors []Ancestor) (StartedRank, error) {
 		return StartedRank{}, notStartedError()
 	}
 	s := candidates[0]
+	if env, err = s.withCount(env, want); err != nil {
+		return StartedRank{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell how many ranks %s has started: %v", s.displayName, err),
+			Fix:     "start as many on each of N nodes, and give their number: bringupd rank --nnodes=N -- ./app",
+		}
+	}
 	r, err := s.variableNames.readRank(env)
 	if err != nil {
 		return StartedRank{}, &LaunchError{
@@ -105,6 +115,24 @@ func (s rankStarter) hasStarted(env Environment) bool {
 		return s.customCheck(env)
 	}
 	return env.valueOf(s.markVariable) != ""
+}
+
+// withCount returns the environment with the number of processes, which is counted if it is not set.
+func (s rankStarter) withCount(env Environment, want Overrides) (Environment, error) {
+	counted, value := env.firstSet(s.variableNames.rankCount...)
+	if value != "" || s.countRanks == nil {
+		return env, nil
+	}
+	count, err := s.countRanks(env, want)
+	if err != nil {
+		return env, fmt.Errorf("%s is not set, and %v", counted, err)
+	}
+	return func(name string) (string, bool) {
+		if name == counted {
+			return strconv.Itoa(count), true
+		}
+		return env(name)
+	}, nil
 }
 
 // readRank reads and validates the numbers.

@@ -11,7 +11,7 @@ func TestMasterPort(t *testing.T) {
 	for _, more := range []string{"SLURM_STEP_ID=0", "SLURM_STEP_ID=1", "SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1"} {
 		environ := append([]string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=1",
 			"SLURM_STEP_NODELIST=n1"}, strings.Fields(more)...)
-		r, err := IdentifyRank(EnvironmentOf(environ), nil)
+		r, err := IdentifyRank(EnvironmentOf(environ), Overrides{})
 		if err != nil || seen[r.MasterPort] != "" || r.MasterPort < firstMasterPort ||
 			r.MasterPort >= firstMasterPort+masterPortCount {
 			t.Errorf("%s: %d, as of %q; %v", more, r.MasterPort, seen[r.MasterPort], err)
