@@ -33,7 +33,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 		Name: "wait", Usage: "wait until a run is up or has ended",
 		UsageText: "bringupd wait [flags] [RUN | JOB | LOG-DIRECTORY]",
 		Description: runArgHelp + " A run that does not exist yet is waited for, and so is the next " +
-			"attempt of a run with --restarts, unless the launcher says that the job has ended (64). " +
+			"attempt of a run with --restarts, unless the launcher says that the job has ended (64 without a run). " +
 			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if " +
 			"its daemons may be gone, and 124 after --timeout.",
 	}, own, func(args []string) error {

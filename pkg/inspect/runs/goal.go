@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
@@ -57,7 +58,8 @@ func RequeuedRun(ctx context.Context, path string) (string, error) {
 }
 
 // AwaitGoal waits until the run reaches the goal, or cannot reach it any more, and returns its
-// status then. If another attempt follows, it waits for that. It passes the first status to begin.
+// status then. If another attempt follows, it waits for that, unless the job has ended meanwhile. It
+// passes the first status to begin.
 func (w Waiter) AwaitGoal(
 	ctx context.Context, path string, goal Goal, begin func(first timeline.Status),
 ) (last timeline.Status, err error) {
@@ -79,8 +81,11 @@ func (w Waiter) AwaitGoal(
 		logDir, next := filepath.Dir(path), launcher.AttemptName(last.Run, last.NextAttempt)
 		find := func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }
 		path, err = w.Await(ctx, find)
-		if err != nil {
-			return last, err
+		if _, hasEnded := errors.AsType[*NoRunError](err); hasEnded {
+			err = nil // the last result is that of the job
+		} else if err == nil {
+			continue
 		}
+		return last, err
 	}
 }

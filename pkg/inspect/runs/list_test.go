@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -8,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -242,4 +245,22 @@ func TestAwaitNextAttempt(t *testing.T) {
 	if err != nil || first != "9.0" || last.Run != "9.0-a1" || GoalEnd.ExitCode(last) != 5 {
 		t.Errorf("it is %s with %d: %v", last.Run, GoalEnd.ExitCode(last), err)
 	}
+}
+
+// TestAwaitNoNextAttempt has the result of the last attempt if the job ends before the next one starts.
+func TestAwaitNoNextAttempt(t *testing.T) {
+	dir := logs(t, "9.0")
+	path := filepath.Join(dir, "9.0")
+	publish(t, path, signal.ControlDir, signal.NameJob, &record.Job{Run: "9.0", Size: 1}, noon)
+	publish(t, path, "", signal.NameResult, &record.Result{Run: "9.0", Size: 1, Code: 76, Outcome: "peer-lost",
+		Succession: record.Succession{NextAttempt: 1}}, noon)
+	synctest.Test(t, func(t *testing.T) {
+		over := func(context.Context, string) launcher.JobState {
+			return launcher.JobState{IsKnown: true, IsOver: true, Words: "squeue: CANCELLED"}
+		}
+		last, err := Waiter{Ask: over, Say: t.Logf}.AwaitGoal(t.Context(), path, GoalEnd, func(timeline.Status) {})
+		if err != nil || last.Run != "9.0" || GoalEnd.ExitCode(last) != 76 {
+			t.Errorf("it is %s with %d: %v", last.Run, GoalEnd.ExitCode(last), err)
+		}
+	})
 }
