@@ -22,8 +22,13 @@ type jobQuery struct {
 	isActive, isOver func() *regexp.Regexp
 }
 
-// noName matches nothing.
-var noName = textutil.CompileLazily(`$^.`)
+var (
+	// noName matches nothing.
+	noName = textutil.CompileLazily(`$^.`)
+	// arrayJobID matches the number of a job, its element of an array and what a run's name adds to it;
+	// a name of a user's, such as a date, is none.
+	arrayJobID = textutil.CompileLazily(`^([0-9]+(?:-[0-9]+)?)(?:\..*|-[ar][0-9].*)?$`)
+)
 
 var slurmQuery = jobQuery{
 	argv:   []string{"squeue", "--noheader", "--states=all", "--format=%T", "--jobs={job}"},
@@ -40,7 +45,7 @@ var slurmQuery = jobQuery{
 // has ended is unknown.
 var pbsQuery = jobQuery{
 	argv:     []string{"qstat", "-f", "{job}", "{job}[]"},
-	jobIDs:   textutil.CompileLazily(`^([0-9]+(?:-[0-9]+)?)(?:[.-].*)?$`),
+	jobIDs:   arrayJobID,
 	asIs:     textutil.CompileLazily(`^[0-9]+(?:\[[0-9]*\])?\.[^0-9*][^*]*$`),
 	isActive: textutil.CompileLazily(`job_state = ([A-EG-WY])\b`),
 	isOver:   textutil.CompileLazily(`(Unknown Job Id|has finished)|job_state = [FX]\b`),
@@ -56,7 +61,7 @@ var fluxQuery = jobQuery{
 
 var lsfQuery = jobQuery{
 	argv:     []string{"bjobs", "-a", "-noheader", "-o", "stat", "{job}"},
-	jobIDs:   textutil.CompileLazily(`^([0-9]+(?:-[0-9]+)?)(?:[.-].*)?$`),
+	jobIDs:   arrayJobID,
 	asIs:     noName,
 	isActive: textutil.CompileLazily(`\b(PEND|PROV|PSUSP|RUN|USUSP|SSUSP|WAIT|UNKWN|ZOMBI)\b`),
 	isOver:   textutil.CompileLazily(`is (not found)|\b(DONE|EXIT)\b`),
