@@ -117,7 +117,7 @@ func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 // launch of one node. So is a task of a wrong launch. If the launcher merges the output of its tasks,
 // only the first one reports the mistake.
 func (e doctorCmd) setIdentity(cfg *preflight.DoctorConfig) (err error) {
-	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
+	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname, e.allSettings)
 	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
 	switch {
 	case !isLaunch:

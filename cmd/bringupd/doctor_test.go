@@ -71,6 +71,12 @@ func TestDoctorOfAWrongLaunch(t *testing.T) {
 		!strings.Contains(got.out, "--job-id") {
 		t.Errorf("without a name: code %d: %s%s", got.code, got.out, got.err)
 	}
+	oneEach := append(step("1"), "SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_STEP_NODELIST=n[1-2]",
+		"SLURM_NODEID=1", "SLURM_LOCALID=0")
+	if got = call(t, oneEach, doctorArgs("--log-dir=logs", "--job-id=x", "--join-timeout=1s")...); got.code != 64 ||
+		!strings.Contains(got.err, "by --job-id under Slurm, which names it 7.0") {
+		t.Errorf("with another name: code %d: %s%s", got.code, got.out, got.err)
+	}
 	untouched(t)
 }
 

@@ -49,15 +49,9 @@ func (inv *invocation) newConfig(
 	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {
 		return cfg, "", usageErrorf("%v", err)
 	}
-	role, err := o.setIdentity(&cfg)
+	role, err := o.setIdentity(&cfg, all)
 	if err != nil {
 		return cfg, role, err
-	}
-	// Slurm names its jobs and steps itself, also for the requeue.
-	name, id := all.FindSetting("job-id"), cfg.Identity
-	if name.IsSet() && name.Source != config.SourceCommand && id.Launcher == launcher.LauncherSlurm {
-		return cfg, role, usageErrorf("cannot name the run by %s under Slurm, which names it %s: omit it",
-			name.SourceName(), id.RunName())
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v%s", err, all.NameVariables(err.Error()))
@@ -167,12 +161,12 @@ func resolveLogDir(dir string) (string, error) {
 	return filepath.Abs(cmp.Or(dir, filepath.Join(launcher.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
-func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
+func (o *options) setIdentity(cfg *deps.Config, all config.List) (roles.DaemonRole, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return "", err
 	}
-	id, err := o.identifyDaemon(host)
+	id, err := o.identifyDaemon(host, all)
 	if err != nil {
 		return "", err
 	}
@@ -188,10 +182,16 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	return roles.ElectRole(id), nil
 }
 
-func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
+func (o *options) identifyDaemon(host string, all config.List) (launcher.Identity, error) {
 	id, err := launcher.IdentifyDaemon(os.LookupEnv, host, o.launchOverrides())
 	if err != nil {
 		return id, err
+	}
+	// Slurm names its jobs and steps itself, also for the requeue.
+	name := all.FindSetting("job-id")
+	if name != nil && name.IsSet() && name.Source != config.SourceCommand && id.Launcher == launcher.LauncherSlurm {
+		return id, usageErrorf("cannot name the run by %s under Slurm, which names it %s: omit it",
+			name.SourceName(), id.RunName())
 	}
 	if o.gpus >= 0 {
 		id.GPUs, id.GPUsSource = o.gpus, o.gpusSetting.GivenName()

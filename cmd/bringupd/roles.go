@@ -29,7 +29,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		if err != nil {
 			return launcher.Identity{}, err
 		}
-		return newOptions().identifyDaemon(host)
+		return newOptions().identifyDaemon(host, nil)
 	}
 	own := config.FlagsOnly(config.AssignCategory("Roles",
 		config.NewText("dry-run", "FILE", &previewPath,
