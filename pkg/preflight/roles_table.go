@@ -95,8 +95,9 @@ func describeLevels(levels [][]string) string {
 // nodes without roles.
 func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	var unprobed, idle, spare []string
-	restarts := false
+	restarts, hasPrimary := false, false
 	for i := range p.roles {
+		hasPrimary = hasPrimary || p.roles[i].Primary
 		if p.roles[i].IsUnprobed() {
 			unprobed = append(unprobed, p.roles[i].Name)
 		}
@@ -124,6 +125,10 @@ func (p *RolePreview) describeExceptions(b *strings.Builder) {
 	if len(spare) > 0 && restarts {
 		b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun " +
 			"--no-kill --kill-on-bad-exit=0.\n")
+	}
+	if !hasPrimary { // no mistake if all roles are servers
+		b.WriteString("warning: no role is primary, so the run goes on until bringupd stop: give primary: true " +
+			"to a role whose end ends it\n")
 	}
 	for _, sentence := range rolefile.Warnings(p.roles, func(string) bool { return false }) {
 		fmt.Fprintf(b, "warning: %s\n", sentence)

@@ -211,6 +211,14 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
+// TestServersAlone verifies that a run whose roles all serve has no warning. A preview has one.
+func TestServersAlone(t *testing.T) {
+	defs := parse(t, "- {name: a, nodes: all, command: c}\n").Roles
+	if got := rolefile.Warnings(defs, func(string) bool { return false }); got != nil {
+		t.Errorf("it warns: %q", got)
+	}
+}
+
 func TestDescribeFault(t *testing.T) {
 	const servers = "- {name: judge, nodes: 2, per-node: 4, gpus: 2, command: c, restarts: " +
 		"{max: 3, window: 10m}, require: {start: all, run: 6}}\n"

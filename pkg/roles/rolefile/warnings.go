@@ -22,14 +22,10 @@ var commandVariables = []string{
 // otherVariables are further ones that commands can use, and that env may set for a nested bringupd.
 var otherVariables = []string{"BRINGUPD_HOSTS", "BRINGUPD_HEAD_ADDRESS", "BRINGUPD_SOCKET"}
 
-// Warnings returns sentences about what may be a mistake in the roles: none of them is primary; a command
-// refers to a variable of bringupd that no process gets, and that the user has not set according to isSet; or
-// /bin/sh may not understand a command.
+// Warnings returns sentences about what may be a mistake in the roles: a command refers to a variable of
+// bringupd that no process gets, and that the user has not set according to isSet; or /bin/sh may not
+// understand a command.
 func Warnings(defs []roles.Definition, isSet func(name string) bool) (sentences []string) {
-	if len(defs) > 0 && !slices.ContainsFunc(defs, func(d roles.Definition) bool { return d.Primary }) {
-		sentences = append(sentences, "no role is primary, so the run goes on until bringupd stop: give primary: true "+
-			"to a role whose end ends it")
-	}
 	for at := range defs {
 		def := &defs[at]
 		known := slices.Concat(roles.VariableNames(defs, def), commandVariables, otherVariables)
