@@ -149,3 +149,41 @@ func groupByLevel(defs []Definition, levels []int) (grouped [][]string) {
 	}
 	return grouped
 }
+
+// EndMember is a daemon that starts processes of roles: of a further step, or of the run's own.
+type EndMember struct {
+	Place int
+	Step  string
+}
+
+// EndOrder determines in which order the instances of roles are stopped.
+type EndOrder struct {
+	Defs           []Definition
+	Plan           *Plan
+	AfterPrimaries bool // the primary roles have ended
+}
+
+// membersOf returns the daemons with instances of a level.
+func (o EndOrder) membersOf(level int) (members []EndMember) {
+	for _, name := range EndLevels(o.Defs)[level] {
+		role := o.Plan.FindRole(name)
+		for _, place := range role.Nodes {
+			members = append(members, EndMember{place, role.Program.Step})
+		}
+	}
+	return members
+}
+
+// Awaiting returns the daemons that stop a level only by an order: other daemons have instances of the
+// levels before.
+func (o EndOrder) Awaiting(level int) []EndMember {
+	var before []EndMember
+	for i, names := range EndLevels(o.Defs)[:level] {
+		if !o.AfterPrimaries || !o.Plan.FindRole(names[0]).Primary {
+			before = append(before, o.membersOf(i)...)
+		}
+	}
+	return slices.DeleteFunc(o.membersOf(level), func(m EndMember) bool {
+		return !slices.ContainsFunc(before, func(other EndMember) bool { return other != m })
+	})
+}

@@ -143,7 +143,7 @@ func TestClusterAwaitsHead(t *testing.T) {
 			r.later()
 		}
 		orders := r.names(signal.ControlDir, ".head")
-		if len(orders) > 1+keptGenerations || !slices.Contains(orders, "inst.0000.g5.head") {
+		if len(orders) > 1+roles.KeptGenerations || !slices.Contains(orders, "inst.0000.g5.head") {
 			t.Errorf("the orders are %v", orders)
 		}
 	})

@@ -34,11 +34,11 @@ func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
 // all have ended. There are none unless the others go on.
 func (h *Head) FailedRanks(ctx context.Context) (failed []record.RankExit, err error) {
 	for _, state := range h.instances {
-		for _, node := range state.evidence.Nodes {
-			if !state.role.Placement.RanksGoOn {
+		for _, node := range state.Evidence.Nodes {
+			if !state.Role.Placement.RanksGoOn {
 				continue
 			}
-			mark := record.InstanceMark{Node: node, Instance: state.instance.Number,
+			mark := record.InstanceMark{Node: node, Instance: state.Instance.Number,
 				Generation: state.Generation, State: record.InstanceDone}
 			rec := new(record.RanksEnded)
 			name := signal.InstanceName(mark, h.cfg.Size)
@@ -79,15 +79,16 @@ const endSlack = 10 * time.Second
 // that the nodes know the orderly end, which comes after that of the primary roles. It gives up when
 // ctx ends.
 func (h *Head) StopInOrder(ctx context.Context, isPublished bool) {
-	end := endOrder{defs: h.cfg.Defs, plan: h.cfg.Plan, afterPrimaries: isPublished}
-	if len(end.levels()) == 0 {
+	end := roles.EndOrder{Defs: h.cfg.Defs, Plan: h.cfg.Plan, AfterPrimaries: isPublished}
+	levels := roles.EndLevels(h.cfg.Defs)
+	if len(levels) == 0 {
 		return
 	}
 	if !isPublished {
 		_ = h.markControl(signal.EndName(1)) // if it cannot be written, the peer links carry it
 	}
-	for i, names := range end.levels() {
-		h.orderLevel(i, end.awaiting(i))
+	for i, names := range levels {
+		h.orderLevel(i, end.Awaiting(i))
 		var grace time.Duration
 		var states []*instanceState // the level's
 		for _, name := range names {
@@ -96,7 +97,7 @@ func (h *Head) StopInOrder(ctx context.Context, isPublished bool) {
 			states = append(states, h.instancesOf(role)...)
 		}
 		own, cancel := context.WithTimeoutCause(ctx, grace+endSlack, health.ErrDeadline)
-		if !h.await(own, func() bool { return !slices.ContainsFunc(states, mayRun) }) {
+		if !h.await(own, func() bool { return !slices.ContainsFunc(states, (*instanceState).MayRun) }) {
 			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", names))
 		}
 		cancel()
@@ -108,54 +109,14 @@ func (h *Head) StopInOrder(ctx context.Context, isPublished bool) {
 
 // orderLevel lets the daemons at some places stop their instances of a level. Those of the head's
 // node need no record.
-func (h *Head) orderLevel(level int, of []endMember) {
+func (h *Head) orderLevel(level int, of []roles.EndMember) {
 	switch name := signal.EndName(level + 1); {
 	case len(of) == 0:
-	case slices.ContainsFunc(of, func(m endMember) bool { return m.place > 0 || m.step != "" }):
+	case slices.ContainsFunc(of, func(m roles.EndMember) bool { return m.Place > 0 || m.Step != "" }):
 		_ = h.markControl(name)
 	default:
 		h.cfg.LogWriteError(h.cfg.Dir.AcceptHeadReport(name, nil))
 	}
-}
-
-// endMember is a daemon that starts processes of roles: of a further step, or of the run's own.
-type endMember struct {
-	place int
-	step  string
-}
-
-// endOrder determines in which order the instances of roles are stopped.
-type endOrder struct {
-	defs           []roles.Definition
-	plan           *roles.Plan
-	afterPrimaries bool // the primary roles have ended
-}
-
-func (o endOrder) levels() [][]string { return roles.EndLevels(o.defs) }
-
-// membersOf returns the daemons with instances of a level.
-func (o endOrder) membersOf(level int) (members []endMember) {
-	for _, name := range o.levels()[level] {
-		role := o.plan.FindRole(name)
-		for _, place := range role.Nodes {
-			members = append(members, endMember{place, role.Program.Step})
-		}
-	}
-	return members
-}
-
-// awaiting returns the daemons that stop a level only by an order: other daemons have instances of the
-// levels before.
-func (o endOrder) awaiting(level int) []endMember {
-	var before []endMember
-	for i, names := range o.levels()[:level] {
-		if !o.afterPrimaries || !o.plan.FindRole(names[0]).Primary {
-			before = append(before, o.membersOf(i)...)
-		}
-	}
-	return slices.DeleteFunc(o.membersOf(level), func(m endMember) bool {
-		return !slices.ContainsFunc(before, func(other endMember) bool { return other != m })
-	})
 }
 
 // addDone records that nothing is left of the instances of daemons that are done. They publish no end
@@ -164,19 +125,15 @@ func (h *Head) addDone(members []int) {
 	h.update(func() {
 		for _, state := range h.instances {
 			for _, node := range h.nodesIn(state, members) {
-				newest, _ := state.evidence.Marks.Newest(node)
-				if state.evidence.Started && !newest.State.HasEnded() {
-					state.addMark(record.InstanceMark{Node: node, Instance: state.instance.Number,
+				newest, _ := state.Evidence.Marks.Newest(node)
+				if state.Evidence.Started && !newest.State.HasEnded() {
+					state.AddMark(record.InstanceMark{Node: node, Instance: state.Instance.Number,
 						Generation: state.Generation, State: record.InstanceStopped})
 				}
 			}
 		}
 	})
 }
-
-// mayRun reports whether processes of an instance may be running, or be started by a node: the head
-// starts none at the end.
-func mayRun(s *instanceState) bool { return s.evidence.Started && !s.IsGone }
 
 // StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
 // of their instances that has not ended with 0. An instance has the code of its process of rank 0,
@@ -188,9 +145,9 @@ func (h *Head) StoppedCode(ctx context.Context) int {
 	h.mu.Lock()
 	others := 0 // the code of instances without such a record
 	for _, state := range h.instances {
-		newest, _ := state.evidence.Marks.Newest(state.evidence.Nodes[0])
+		newest, _ := state.Evidence.Marks.Newest(state.Evidence.Nodes[0])
 		switch {
-		case !state.role.Primary || state.isOver():
+		case !state.Role.Primary || state.IsEnded():
 		case newest.State == record.InstanceStopped && newest.Generation == state.Generation:
 			marks = append(marks, newest)
 		default:
@@ -214,7 +171,6 @@ const (
 	// stallTimeout is how long nothing may run and nothing be due in a run that has not ended.
 	stallTimeout  = time.Minute
 	stallInterval = 10 * time.Second // the interval between two looks
-	dueSlack      = time.Minute      // how much later than planned a node's record may appear
 )
 
 // watchStall ends the run, with its state in the log, if nothing runs and nothing is due although
@@ -253,25 +209,11 @@ func (h *Head) describeStall(now time.Time) string {
 	}
 	var parts []string
 	for _, state := range h.instances {
-		if len(state.Running) > 0 || now.Before(h.dueAt(state)) {
+		if len(state.Running) > 0 || now.Before(state.DueAt(h.cfg.SilentDelay)) {
 			return ""
 		}
-		parts = append(parts, fmt.Sprintf("%s.%d %s in generation %d", state.role.Name,
-			state.instance.Index, state.Status, state.Generation))
+		parts = append(parts, fmt.Sprintf("%s.%d %s in generation %d", state.Role.Name,
+			state.Instance.Index, state.Status, state.Generation))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// dueAt returns until when something must happen to an instance by itself; zero if nothing must.
-// The caller holds [Head.mu].
-func (h *Head) dueAt(s *instanceState) time.Time {
-	switch s.Status {
-	case roles.StatusStarting:
-		return s.since.Add(s.role.Ready.Timeout + s.role.Stop.Grace + dueSlack)
-	case roles.StatusRestarting:
-		// The grace period of those that are left, the back-off, and the start of the next generation.
-		begin := latest(s.since.Add(h.cfg.SilentDelay), s.resumeAt)
-		return begin.Add(s.role.Stop.Grace + s.role.Ready.Timeout + dueSlack)
-	}
-	return time.Time{}
 }

@@ -226,13 +226,6 @@ func TestNamesAreBounded(t *testing.T) {
 				t.Errorf("%d names in %s after %d restarts: %v", len(names), dir, restarts, names)
 			}
 		}
-		r.head.mu.Lock()
-		defer r.head.mu.Unlock()
-		for _, state := range r.head.instances {
-			if len(state.handled) > 2*keptGenerations {
-				t.Errorf("the head remembers %d exits", len(state.handled))
-			}
-		}
 	})
 }
 
@@ -248,7 +241,7 @@ func TestStall(t *testing.T) {
 				r.isDead.Store(true) // nothing that the nodes publish appears
 				r.kill(0, 1)
 				r.openGate()
-				r.wantStall(2*time.Minute+10*time.Second+dueSlack, isBusy)
+				r.wantStall(2*time.Minute+10*time.Second+time.Minute, isBusy)
 			})
 		})
 	}
@@ -285,7 +278,7 @@ func TestStallOfRestart(t *testing.T) {
 		r.later()
 		r.isDead.Store(true)
 		r.kill(0)
-		r.wantStall(time.Minute+10*time.Second+2*time.Minute+dueSlack, false)
+		r.wantStall(time.Minute+10*time.Second+2*time.Minute+time.Minute, false)
 	})
 }
 

@@ -36,43 +36,41 @@ func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time
 		return // it is read again with the next listing, when the share responds
 	}
 	state := h.instances[mark.Instance]
-	if state.role.IsFlagWorld() {
+	if state.Role.IsFlagWorld() {
 		h.decideRanks(state, mark, rec)
 	}
-	var effect exitEffect
+	var effect roles.ExitOutcome
 	var lacks bool
+	exit := roles.Exit{Code: max(1, health.OutcomeOfCause(rec.Failure).Code), CannotExecute: isFinal(rec.Failure)}
 	h.update(func() {
-		effect = state.recordExit(mark, rec, at)
-		lacks = effect == exitIsLoss && h.lacks(state.role)
-		if effect == exitIsLoss && state.spans() {
-			rec.Message += state.budget.DescribeUsed(state.role.Restarts)
-		}
-		if effect != exitIgnored && !lacks && !state.role.IsFlagWorld() {
+		effect = state.RecordExit(mark, rec, exit, at)
+		lacks = effect == roles.ExitIsLoss && h.lacks(state.Role)
+		if effect != roles.ExitIgnored && !lacks && !state.Role.IsFlagWorld() {
 			// Those that are not mentioned any more are forgotten.
 			h.tolerated = append(slices.DeleteFunc(h.tolerated, func(earlier toleratedExit) bool {
 				return at.Sub(earlier.at) > toleratedWindow
 			}), toleratedExit{at, rec.Message})
 		}
 	})
-	if state.role.BuiltIn.IsService() {
+	if state.Role.BuiltIn.IsService() {
 		h.loseSandbox(rec, lacks, at)
 		return
 	}
 	h.logExit(state, rec, mark.Node, effect, lacks)
-	if effect == exitIgnored && state.role.IsFlagWorld() && state.isOver() {
+	if effect == roles.ExitIgnored && state.Role.IsFlagWorld() && state.IsEnded() {
 		h.cfg.Failed(rec.Failure, at) // the verdict compares it with the first one
 		return
 	}
-	h.evaluate(state.role, rec, effect, lacks, at)
-	if effect == exitRestarts && state.spans() {
-		h.advanceAfter(time.Until(state.resumeAt))
+	h.evaluate(state.Role, rec, effect, lacks, at)
+	if effect == roles.ExitRestarts && state.Spans() {
+		h.advanceAfter(time.Until(state.ResumeAt))
 	}
 }
 
 // decideRanks decides whether the ranks of flags start again after an exit.
 func (h *Head) decideRanks(state *instanceState, mark record.InstanceMark, rec *record.InstanceExit) {
 	h.mu.Lock()
-	isFirst := state.isFirstExit(mark)
+	isFirst := state.IsFirstExit(mark)
 	h.mu.Unlock()
 	if isFirst && h.cfg.RunCtx.Err() == nil {
 		rec.Message, rec.Pause, rec.WillRestart = h.cfg.FlagRanks.DecideRestart(rec.Failure, mark.Generation)
@@ -89,7 +87,7 @@ func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.
 	defer cancel()
 	rec, state := new(record.InstanceExit), h.instances[mark.Instance]
 	name, content, kind := signal.InstanceName(mark, h.cfg.Size), record.Record(rec), health.ServiceDied
-	if state.role.BuiltIn == roles.BuiltInSandbox {
+	if state.Role.BuiltIn == roles.BuiltInSandbox {
 		name = signal.NodeName(mark.Node, h.cfg.Size, record.StateSandboxFailed)
 		content, kind = &rec.Failure, health.SandboxDied
 	}
@@ -101,15 +99,15 @@ func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.
 		return nil, err
 	}
 	rec.Failure = health.NewFailure(kind,
-		"%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
-	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
+		"%s.%d has exited, and its record cannot be read: %v", state.Role.Name, state.Instance.Index, err).Failure
+	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.Role.Name, state.Instance.Index
 	return rec, nil
 }
 
 // evaluate ends the run if a role has fewer instances than it needs, or if all of its instances fail
 // together again and again. rec is the exit that may be the cause, and lacks reports that the role has
 // too few instances because of it.
-func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect exitEffect, lacks bool,
+func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect roles.ExitOutcome, lacks bool,
 	at time.Time) {
 	h.mu.Lock()
 	count := h.count(role)
@@ -134,13 +132,13 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 		cause = first
 		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the "+
 			"first: %s", all, role.Name, role.Restarts.Window, cause.Message)
-	case !lacks && effect == exitIsLoss:
+	case !lacks && effect == roles.ExitIsLoss:
 		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name,
 			all-count.Lost, all, rec.Message))
 		return
 	case !lacks:
 		switch {
-		case effect == exitIgnored:
+		case effect == roles.ExitIgnored:
 		case role.IsFlagWorld():
 			h.cfg.Log.Warn(rec.Message)
 		default:
@@ -183,19 +181,19 @@ func (h *Head) describeTolerated(at time.Time, besides string) string {
 const maxEventLines = 10
 
 // logExit writes an event about the exit of an instance on a node, and what follows from it.
-func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, effect exitEffect,
+func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, effect roles.ExitOutcome,
 	lacks bool) {
 	follows := ""
 	switch {
-	case effect == exitRestarts, effect == exitSuperseded:
+	case effect == roles.ExitRestarts, effect == roles.ExitSuperseded:
 		follows = "it is started again"
 	case lacks:
 		follows = "the run ends"
-	case effect == exitIsLoss:
+	case effect == roles.ExitIsLoss:
 		follows = "the role goes on without it"
 	}
 	h.cfg.Events.WriteEvent(eventlog.InstanceExited, eventlog.Fields{
-		ObjectFields: eventlog.ObjectFields{Child: fmt.Sprintf("%s.%d", state.role.Name, state.instance.Index)},
+		ObjectFields: eventlog.ObjectFields{Child: fmt.Sprintf("%s.%d", state.Role.Name, state.Instance.Index)},
 		FailureFields: eventlog.FailureFields{Subject: &node, Kind: rec.Kind, What: rec.Message,
 			Lines: rec.Lines[max(0, len(rec.Lines)-maxEventLines):]},
 		LinkFields: eventlog.LinkFields{Reason: follows},

@@ -82,12 +82,12 @@ func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure 
 
 // followHangs ends the instances that hang, until ctx ends.
 func (h *Head) followHangs(ctx context.Context) {
-	if !slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.HangTimeout > 0 }) {
+	if !slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.Role.HangTimeout > 0 }) {
 		return
 	}
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		for _, state := range h.instances {
-			if state.role.HangTimeout > 0 {
+			if state.Role.HangTimeout > 0 {
 				h.checkHang(state, l)
 			}
 		}
@@ -112,7 +112,7 @@ func (h *Head) checkHang(state *instanceState, l signal.Listing) {
 // according to a listing, and nil otherwise. The caller holds [Head.mu].
 func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 	busy := slices.Clone(state.Running)
-	number, generation := state.instance.Number, state.Generation
+	number, generation := state.Instance.Number, state.Generation
 	// Nodes without steps do not matter if others have steps.
 	withSteps := h.cfg.Hang.Steps.NodesWithSteps(l, number, generation)
 	if len(withSteps) > 0 {
@@ -128,14 +128,14 @@ func (h *Head) hanging(state *instanceState, l signal.Listing) []int {
 // endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its
 // processes have gone on meanwhile.
 func (h *Head) endHanging(ctx context.Context, state *instanceState, generation int) {
-	number := state.instance.Number
+	number := state.Instance.Number
 	withSteps := h.cfg.Hang.Steps.NodesWithSteps(h.cfg.NodeWatch.LastListing(), number, generation)
 	hung := world.HungWorld{
-		Dir: h.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance),
-		Timeout: state.role.HangTimeout, HasSteps: len(withSteps) > 0,
+		Dir: h.cfg.Dir.Path(), Instance: instanceName(state.Role, state.Instance),
+		Timeout: state.Role.HangTimeout, HasSteps: len(withSteps) > 0,
 		Progress: h.cfg.Hang.Steps.Summary(), LogName: h.cfg.Hang.LogName, Log: h.cfg.Log,
 	}
-	if state.role.IsFlagWorld() {
+	if state.Role.IsFlagWorld() {
 		hung.Instance = ""
 	}
 	hung.Suspect = h.cfg.Hang.DescribeSuspects()
@@ -147,14 +147,14 @@ func (h *Head) endHanging(ctx context.Context, state *instanceState, generation 
 	if !isPresent || h.cfg.RunCtx.Err() != nil {
 		return
 	}
-	if len(hanging) > 0 && state.role.IsFlagWorld() {
+	if len(hanging) > 0 && state.Role.IsFlagWorld() {
 		h.cfg.CancelRun(f)
 		return
 	}
 	var err error
 	if len(hanging) > 0 {
 		err = h.cfg.Publish(signal.ControlDir,
-			signal.OrderName(state.instance.Number, generation, signal.OrderHang(hanging[0])), &f.Failure, false)
+			signal.OrderName(state.Instance.Number, generation, signal.OrderHang(hanging[0])), &f.Failure, false)
 	}
 	if len(hanging) == 0 || err != nil {
 		h.cfg.LogWriteError(err)

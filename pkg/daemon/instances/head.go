@@ -57,6 +57,14 @@ type HeadConfig struct {
 	IsBusy func() bool
 }
 
+// instanceState is what the head knows of an instance and of its newest world.
+type instanceState struct {
+	*roles.History
+	hungBefore int              // the newest generation that was found to hang, plus 1; 0: none
+	worldKey   string           // its newest world's; empty: none
+	world      rendezvous.World // the newest
+}
+
 // Head decides for the run when a role starts, whether it has enough instances, and when the run is
 // over. It collects what the nodes publish and what it has decided itself as the evidence of each
 // instance, from which [roles.Fold] determines its state. What follows from the states is found anew
@@ -99,8 +107,8 @@ func NewHead(cfg HeadConfig) *Head {
 		role := &cfg.Plan.Roles[i]
 		h.failures[role.Name] = new(roleFailures)
 		for j := range role.Instances {
-			state := newInstanceState(role, &role.Instances[j], cfg.Record, h.startRule(role))
-			h.instances = append(h.instances, state)
+			history := roles.NewHistory(role, &role.Instances[j], cfg.Record, h.startRule(role))
+			h.instances = append(h.instances, &instanceState{History: history})
 		}
 	}
 	cfg.Worlds.SetFinder(h.findWorld)
@@ -149,9 +157,9 @@ func (h *Head) addMarks(marks []record.InstanceMark, at time.Time) (exits []reco
 			continue
 		}
 		state := h.instances[mark.Instance]
-		isNew, isExit := state.addMark(mark)
+		isNew, isExit := state.AddMark(mark)
 		if isNew {
-			changed[state.role] = true
+			changed[state.Role] = true
 		}
 		if isExit {
 			exits = append(exits, mark)
@@ -232,8 +240,8 @@ func (h *Head) Progress() (all []roles.Progress) {
 		progress := roles.Progress{RolePlan: shown}
 		for j := range shown.Instances {
 			state := h.instances[shown.Instances[j].Number]
-			progress.AddInstance(state.instance, state.InstanceState, state.evidence.Nodes, h.cfg.Size,
-				state.enteredAt)
+			progress.AddInstance(state.Instance, state.InstanceState, state.Evidence.Nodes, h.cfg.Size,
+				state.EnteredAt)
 		}
 		for j := range progress.Late {
 			late := &progress.Late[j]
@@ -250,7 +258,7 @@ func (h *Head) Progress() (all []roles.Progress) {
 // hasStarted reports whether a role has been started. The caller holds [Head.mu].
 func (h *Head) hasStarted(role *roles.RolePlan) bool {
 	of := h.instancesOf(role)
-	return len(of) == 0 || of[0].evidence.Started
+	return len(of) == 0 || of[0].Evidence.Started
 }
 
 // startRoles starts the roles whose predecessors have what they require. Before that it publishes
@@ -286,8 +294,7 @@ func (h *Head) startRule(role *roles.RolePlan) roles.StartRule {
 // setStarted records that a role has been started. The caller holds [Head.mu].
 func (h *Head) setStarted(role *roles.RolePlan) {
 	for _, state := range h.instancesOf(role) {
-		state.evidence.Started = true
-		state.fold()
+		state.Start()
 	}
 }
 
@@ -350,33 +357,8 @@ func (h *Head) advance() {
 // those of old generations. The caller holds [Head.mu].
 func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 	for _, state := range h.instances {
-		next, number := state.Generation+1, state.instance.Number
-		resumes := state.mayResume(now)
-		if state.mayJoin() && state.joined <= state.Generation {
-			state.joined = next
-			orders = append(orders, signal.OrderName(number, state.Generation, signal.OrderConnect))
-		}
-		// If its role has not been started, the nodes learn from the order which generation to start.
-		mustStop := state.needsStop() || resumes && state.spans() && !state.evidence.Started
-		if mustStop && state.ordered < next {
-			state.ordered = next
-			orders = append(orders, signal.OrderName(number, next, signal.OrderStop))
-		}
-		if !resumes {
-			continue
-		}
-		if state.spans() { // a spare starts an instance that is alone on its node by the plan
-			orders = append(orders, signal.OrderName(number, next, signal.OrderStart))
-			if removed := next - keptGenerations; removed > 0 {
-				old = append(old, signal.OrderName(number, removed, signal.OrderStop),
-					signal.OrderName(number, removed, signal.OrderStart))
-				if state.role.Program.Framework != "" {
-					old = append(old, signal.OrderName(number, removed, signal.OrderConnect))
-				}
-			}
-		}
-		state.evidence.Generation = next
-		state.fold()
+		own, past := state.TakeOrders(now)
+		orders, old = append(orders, own...), append(old, past...)
 	}
 	return orders, old
 }
@@ -484,8 +466,10 @@ func (h *Head) publishList(ctx context.Context) bool {
 		h.update(func() { h.live = earlier })
 		return false
 	}
-	h.cfg.ControlWatch.NotifyChange() // the head's own files
-	h.removeLive(ctx, h.nextList-3)
+	h.cfg.ControlWatch.NotifyChange()    // the head's own files
+	if old := h.nextList - 3; old >= 0 { // a node that is about to read it reads a newer one
+		h.cfg.RemoveOldNames(signal.ControlDir, []string{signal.SeriesLive.Name(old)})
+	}
 	return true
 }
 
@@ -493,26 +477,12 @@ func (h *Head) publishList(ctx context.Context) bool {
 // others. The caller holds [Head.mu].
 func (h *Head) mayWait() bool {
 	for _, state := range h.instances {
-		if state.role.MayAwaitOthers() && state.evidence.Started && state.Status != roles.StatusReady &&
-			!state.isOver() {
+		if state.Role.MayAwaitOthers() && state.Evidence.Started && state.Status != roles.StatusReady &&
+			!state.IsEnded() {
 			return true
 		}
 	}
 	return false
-}
-
-// removeLive removes an old list, so that the control directory does not grow with the changes. A
-// node that is about to read it reads a newer one.
-func (h *Head) removeLive(ctx context.Context, number int) {
-	if number < 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
-	defer cancel()
-	err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.SeriesLive.Name(number))
-	if err != nil && ctx.Err() == nil {
-		h.cfg.LogWriteError(err)
-	}
 }
 
 // currentLive returns the list of the present. Instances without ports have no endpoints, and are not in
@@ -521,12 +491,12 @@ func (h *Head) currentLive() (l liveList) {
 	l.plan = h.number
 	for _, state := range h.instances {
 		switch {
-		case state.role.BuiltIn.IsService(): // the gate is all that needs them
-		case state.Status == roles.StatusReady && len(state.role.Program.Ports) > 0 &&
-			(h.cfg.HasStandIns || state.isListed()):
-			l.ready = append(l.ready, state.instance.Number)
+		case state.Role.BuiltIn.IsService(): // the gate is all that needs them
+		case state.Status == roles.StatusReady && len(state.Role.Program.Ports) > 0 &&
+			(h.cfg.HasStandIns || state.IsListed()):
+			l.ready = append(l.ready, state.Instance.Number)
 		case state.Status == roles.StatusLost:
-			l.lost = append(l.lost, state.instance.Number)
+			l.lost = append(l.lost, state.Instance.Number)
 		}
 	}
 	for i := range h.cfg.Plan.Roles {

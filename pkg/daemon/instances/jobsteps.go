@@ -63,11 +63,11 @@ func (h *Head) stepMembers() (members []int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.instances {
-		if state.role.Program.Step == "" {
+		if state.Role.Program.Step == "" {
 			continue
 		}
-		for _, node := range state.evidence.Nodes {
-			members = append(members, h.memberOf(node, state.role))
+		for _, node := range state.Evidence.Nodes {
+			members = append(members, h.memberOf(node, state.Role))
 		}
 	}
 	slices.Sort(members)

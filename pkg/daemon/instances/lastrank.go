@@ -16,12 +16,12 @@ func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.instances {
-		if !state.role.Placement.HasRanks || !state.spans() {
+		if !state.Role.Placement.HasRanks || !state.Spans() {
 			continue // its node knows its ranks
 		}
-		key := world.GenerationKey(state.instance.Number, state.Generation)
-		if state.role.IsFlagWorld() {
-			key = FlagGenerationID(h.cfg.Dir, state.instance.Number, state.Generation).Key
+		key := world.GenerationKey(state.Instance.Number, state.Generation)
+		if state.Role.IsFlagWorld() {
+			key = FlagGenerationID(h.cfg.Dir, state.Instance.Number, state.Generation).Key
 		}
 		ended, since := h.cfg.Worlds.EndedRanks(key)
 		left := slices.Concat(state.Running, state.Unknown)
@@ -29,15 +29,15 @@ func (h *Head) LastRanks() (last []lifecycle.LastRank) {
 			continue
 		}
 		areLeft := make(map[int]bool)
-		for i, place := range state.instance.Places() {
-			areLeft[place] = slices.Contains(left, state.evidence.Nodes[i])
+		for i, place := range state.Instance.Places() {
+			areLeft[place] = slices.Contains(left, state.Evidence.Nodes[i])
 		}
-		if p, is := state.instance.LastProcess(ended, areLeft); is {
+		if p, is := state.Instance.LastProcess(ended, areLeft); is {
 			one := lifecycle.LastRank{Host: h.cfg.Plan.Nodes[p.Place].Host,
-				Generation: state.Generation, Since: latest(since, state.since)}
-			one.Log = state.role.LogName(state.instance, p, state.Generation, 0, 0)
-			if one.Number = p.Rank; !state.role.IsFlagWorld() {
-				one.World = instanceName(state.role, state.instance)
+				Generation: state.Generation, Since: latest(since, state.ChangedAt)}
+			one.Log = state.Role.LogName(state.Instance, p, state.Generation, 0, 0)
+			if one.Number = p.Rank; !state.Role.IsFlagWorld() {
+				one.World = instanceName(state.Role, state.Instance)
 			}
 			last = append(last, one)
 		}

@@ -313,9 +313,9 @@ func (m *model) loseNodes() {
 	affected := make(map[*modelInstance]bool)
 	hit := make(map[int]bool)
 	for number, state := range m.head.instances {
-		for _, node := range state.evidence.Nodes {
+		for _, node := range state.Evidence.Nodes {
 			i, isHit := m.instances[number], slices.Contains(nodes, node) || isPending[node]
-			if isHit && !state.isOver() && !i.isLost {
+			if isHit && !state.IsEnded() && !i.isLost {
 				affected[i] = true
 				hit[node] = hit[node] || i.role.mayRestart
 			}
@@ -454,17 +454,17 @@ func (m *model) expected(i *modelInstance, state *instanceState) roles.InstanceS
 	}
 	running := 0
 	for _, one := range m.running(i) {
-		if i.role.oneshot && !slices.Contains(state.evidence.Nodes, nodeOf(one)) {
+		if i.role.oneshot && !slices.Contains(state.Evidence.Nodes, nodeOf(one)) {
 			continue // it prepares a spare
 		}
-		if generationOf(one) != state.Generation || !slices.Contains(state.evidence.Nodes, nodeOf(one)) {
+		if generationOf(one) != state.Generation || !slices.Contains(state.Evidence.Nodes, nodeOf(one)) {
 			m.t.Errorf("%s runs on %s, want generation %d on %v", one.name, one.node, state.Generation,
-				state.evidence.Nodes)
+				state.Evidence.Nodes)
 		}
 		running++
 	}
 	switch {
-	case !state.evidence.Started: // another role lacks something
+	case !state.Evidence.Started: // another role lacks something
 		return roles.StatusWaiting
 	case running == 0 && (i.role.mayEnd()):
 		return roles.StatusDone

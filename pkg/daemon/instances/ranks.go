@@ -342,7 +342,7 @@ func (h *Head) findWorld(key string) (found rendezvous.World, ok bool) {
 		return found, false
 	}
 	state := h.instances[number]
-	role, instance := state.role, state.instance
+	role, instance := state.Role, state.Instance
 	switch {
 	case state.Generation != generation || !role.Placement.HasRanks:
 		return found, false

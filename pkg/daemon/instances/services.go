@@ -90,8 +90,8 @@ func (h *Head) serviceMarks(l signal.Listing) (marks []record.InstanceMark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.instances {
-		mark, ok := published.Of(state.role.BuiltIn, state.instance.Number, state.evidence.Nodes[0],
-			state.evidence.Generation)
+		mark, ok := published.Of(state.Role.BuiltIn, state.Instance.Number, state.Evidence.Nodes[0],
+			state.Evidence.Generation)
 		if ok {
 			marks = append(marks, mark)
 		}
@@ -105,8 +105,8 @@ func (h *Head) LateNodes(kind roles.BuiltIn) (nodes []int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.instances {
-		if state.role.BuiltIn == kind && state.Status != roles.StatusReady {
-			nodes = append(nodes, state.evidence.Nodes[0])
+		if state.Role.BuiltIn == kind && state.Status != roles.StatusReady {
+			nodes = append(nodes, state.Evidence.Nodes[0])
 		}
 	}
 	slices.Sort(nodes)

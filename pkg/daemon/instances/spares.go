@@ -96,7 +96,7 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		loss := h.planLoss(members)
 		lost := make(map[*roles.RolePlan]int)
 		for _, state := range loss.lost {
-			lost[state.role]++
+			lost[state.Role]++
 		}
 		for role, count := range lost {
 			canGoOn = canGoOn && !role.LacksInstances(h.count(role).Lost+count, h.gateOpen)
@@ -105,7 +105,7 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 			delay = h.cfg.SilentDelay
 			for state, nodes := range loss.parts {
 				if len(nodes) > 0 {
-					delay = max(delay, h.cfg.SilentDelay+state.role.Stop.Grace)
+					delay = max(delay, h.cfg.SilentDelay+state.Role.Stop.Grace)
 				}
 			}
 		}
@@ -135,7 +135,7 @@ func (h *Head) loseAtEnd(members []int) (haveInstances bool) {
 		for _, state := range h.instances {
 			for _, node := range h.nodesIn(state, members) {
 				haveInstances = true
-				state.loseNode(node)
+				state.LoseNode(node)
 			}
 		}
 	})
@@ -145,8 +145,8 @@ func (h *Head) loseAtEnd(members []int) (haveInstances bool) {
 // nodesIn returns the nodes of an instance whose processes are started by one of the members. The
 // caller holds [Head.mu].
 func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
-	for _, node := range s.evidence.Nodes {
-		if slices.Contains(members, h.memberOf(node, s.role)) {
+	for _, node := range s.Evidence.Nodes {
+		if slices.Contains(members, h.memberOf(node, s.Role)) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -171,13 +171,13 @@ func (h *Head) planLoss(members []int) nodeLoss {
 	taken := make(map[int]*vacancy)
 	for _, state := range h.instances {
 		nodes := h.nodesIn(state, members)
-		for _, node := range state.evidence.LostNodes {
+		for _, node := range state.Evidence.LostNodes {
 			if waiting[h.plan.PlaceOf(node)] {
 				nodes = append(nodes, node)
 			}
 		}
 		loss.parts[state] = nodes
-		if len(nodes) == 0 || state.isOver() {
+		if len(nodes) == 0 || state.IsEnded() {
 			continue
 		}
 		if !h.assignSpares(state, nodes, taken, &loss) {
@@ -199,13 +199,13 @@ func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*va
 			continue
 		}
 		at := slices.IndexFunc(left, func(o roles.NodeFacts) bool { return o.Group == h.plan.Offers[place].Group })
-		if h.hasStepInstances(node) || state.role.DecideLoss(at >= 0) != roles.ActionRestart {
+		if h.hasStepInstances(node) || state.Role.DecideLoss(at >= 0) != roles.ActionRestart {
 			return false
 		}
 		own = append(own, &vacancy{place: place, node: node, spare: left[at]})
 		left = slices.Delete(left, at, at+1)
 	}
-	if state.role.DecideLoss(true) != roles.ActionRestart {
+	if state.Role.DecideLoss(true) != roles.ActionRestart {
 		return false
 	}
 	loss.spares = left
@@ -220,7 +220,7 @@ func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*va
 // [Head.mu].
 func (h *Head) hasStepInstances(node int) bool {
 	return slices.ContainsFunc(h.instances,
-		func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
+		func(s *instanceState) bool { return s.Role.Program.Step != "" && s.IsOn(node) })
 }
 
 // applyLoss records a loss without which all roles have enough instances. Processes of the lost nodes
@@ -242,16 +242,16 @@ func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
 	}
 	for state, nodes := range loss.parts {
 		for _, node := range nodes {
-			state.loseNode(node)
+			state.LoseNode(node)
 		}
 	}
 	for _, state := range loss.lost {
-		state.giveUp()
+		state.GiveUp()
 	}
 	// A spare that no instance waits for any more is free again.
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {
 		isNeeded := slices.ContainsFunc(h.instances, func(s *instanceState) bool {
-			return s.isOn(v.node) && s.Status == roles.StatusRestarting
+			return s.IsOn(v.node) && s.Status == roles.StatusRestarting
 		})
 		if isNeeded || v.isFilling {
 			return false
@@ -268,7 +268,7 @@ func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Ti
 func (h *Head) fillable(now time.Time) (fillable []*vacancy) {
 	for _, v := range h.vacancies {
 		mustWait := slices.ContainsFunc(h.instances, func(s *instanceState) bool {
-			return s.isOn(v.node) && s.evidence.Started && s.Status == roles.StatusRestarting && !s.IsGone
+			return s.IsOn(v.node) && s.Evidence.Started && s.Status == roles.StatusRestarting && !s.IsGone
 		})
 		if !mustWait && !now.Before(v.fillAt) {
 			fillable = append(fillable, v)
@@ -329,11 +329,11 @@ func (h *Head) nextPlan(filled []*vacancy) *roles.PlanRecord {
 		next.Offers[v.place] = v.spare
 		for _, state := range h.instances {
 			switch {
-			case !state.isOn(v.node):
-			case !state.isOver():
-				next.Generations[state.instance.Number] = state.Generation + 1
-			case !state.role.Oneshot || state.Status == roles.StatusLost:
-				next.Generations[state.instance.Number] = noGeneration
+			case !state.IsOn(v.node):
+			case !state.IsEnded():
+				next.Generations[state.Instance.Number] = state.Generation + 1
+			case !state.Role.Oneshot || state.Status == roles.StatusLost:
+				next.Generations[state.Instance.Number] = noGeneration
 			}
 		}
 	}
@@ -348,10 +348,10 @@ const noGeneration = -1
 func (h *Head) fill(v *vacancy) {
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(known *vacancy) bool { return known == v })
 	for _, state := range h.instances {
-		if state.isOn(v.node) && state.Status == roles.StatusRestarting {
-			state.replaceNode(v.node, v.spare.NodeIndex, h.plan.Generations[state.instance.Number])
+		if state.IsOn(v.node) && state.Status == roles.StatusRestarting {
+			state.ReplaceNode(v.node, v.spare.NodeIndex, h.plan.Generations[state.Instance.Number])
 			if v.isSpareLost {
-				state.loseNode(v.spare.NodeIndex)
+				state.LoseNode(v.spare.NodeIndex)
 			}
 		}
 	}

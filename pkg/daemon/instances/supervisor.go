@@ -57,7 +57,7 @@ func (s *supervisor) report(generation int, name string, rec record.Record, dura
 	defer s.mu.Unlock()
 	s.names[generation] = append(s.names[generation], name)
 	for known, names := range s.names {
-		if known <= generation-keptGenerations {
+		if known <= generation-roles.KeptGenerations {
 			s.cfg.RemoveOldNames(signal.NodesDir, names)
 			delete(s.names, known)
 		}
@@ -225,8 +225,8 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 			ctxutil.AwaitDone(both, other.ended)
 		}
 	}
-	end := endOrder{s.cfg.Defs, s.known().Plan, !isOrdered}
-	if slices.Contains(end.awaiting(s.level), endMember{s.known().place, s.cfg.Step}) {
+	end := roles.EndOrder{Defs: s.cfg.Defs, Plan: s.known().Plan, AfterPrimaries: !isOrdered}
+	if slices.Contains(end.Awaiting(s.level), roles.EndMember{Place: s.known().place, Step: s.cfg.Step}) {
 		s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(signal.EndName(s.level + 1)) })
 	}
 }
