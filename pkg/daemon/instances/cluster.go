@@ -158,37 +158,33 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 // ClusterEndpoint returns the endpoint of the only cluster of a framework that the roles have, and
 // reports whether there is one.
 func (n *Node) ClusterEndpoint() (framework.Endpoint, bool) {
-	plan := n.known().Plan
-	var found []*roles.RolePlan
-	for i := range plan.Roles {
-		if role := &plan.Roles[i]; role.Program.Framework != "" {
-			found = append(found, role)
-		}
-	}
-	if len(found) != 1 || len(found[0].Instances) != 1 {
-		return framework.Endpoint{}, false
-	}
-	c, err := describeCluster(n.cfg, plan, found[0], &found[0].Instances[0])
-	return c.Endpoint, err == nil
+	c, err := describeOnlyCluster(n.cfg, n.known().Plan, func(*roles.RolePlan) bool { return true })
+	return c.Endpoint, err == nil && c.Framework != nil
 }
 
 // clusterVariables returns the variables of the only cluster of a framework that a role starts
 // after or shares nodes with.
 func clusterVariables(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan) (map[string]string, error) {
-	var found []*roles.RolePlan
-	for i := range plan.Roles {
-		other := &plan.Roles[i]
-		if other.Program.Framework != "" &&
-			(slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)) {
-			found = append(found, other)
-		}
-	}
-	if len(found) != 1 || len(found[0].Instances) != 1 {
-		return nil, nil
-	}
-	c, err := describeCluster(cfg, plan, found[0], &found[0].Instances[0])
-	if err != nil {
+	c, err := describeOnlyCluster(cfg, plan, func(other *roles.RolePlan) bool {
+		return slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)
+	})
+	if err != nil || c.Framework == nil {
 		return nil, err
 	}
 	return c.variables(), nil
+}
+
+// describeOnlyCluster describes the only cluster that the roles which match have. It has no framework if
+// they have none, or several.
+func describeOnlyCluster(cfg NodeConfig, plan *roles.Plan, match func(*roles.RolePlan) bool) (c cluster, err error) {
+	var found []*roles.RolePlan
+	for i := range plan.Roles {
+		if role := &plan.Roles[i]; role.Program.Framework != "" && match(role) {
+			found = append(found, role)
+		}
+	}
+	if len(found) != 1 || len(found[0].Instances) != 1 {
+		return c, nil
+	}
+	return describeCluster(cfg, plan, found[0], &found[0].Instances[0])
 }

@@ -86,7 +86,7 @@ func TestListeningIsPublished(t *testing.T) {
 		}
 		listed := func(what string, want ...string) {
 			t.Helper()
-			r.sleep(maxListenerPause + time.Second)
+			r.sleep(6 * time.Second)
 			r.want(what, r.names(signal.NodesDir, ".ready.000001"), want...)
 		}
 		const serverListens, ranksListen = "0000.i0000.g0.ready.000001", "0000.i0001.g0.ready.000001"

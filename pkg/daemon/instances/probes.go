@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -16,14 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-const (
-	// probeInterval is the pause between two tries of a probe of a ready process.
-	probeInterval    = 5 * time.Second
-	minListenerPause = 50 * time.Millisecond
-	maxListenerPause = 5 * time.Second
-	// otherPortDelay is how long a process may listen on other ports only.
-	otherPortDelay = 10 * time.Second
-)
+// probeInterval is the pause between two tries of a probe of a ready process.
+const probeInterval = 5 * time.Second
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
 // readiness after the gate, and calls hangs with the last error when the alive probe has failed. The
@@ -87,63 +79,32 @@ func (s *supervisor) publishReadiness(generation, change int) {
 }
 
 // watchPorts looks at the listeners on the ports of a generation until ctx ends. Without a probe, it
-// publishes when the processes listen there. It says once that another user listens on one of the ports.
+// publishes when the processes listen there.
 func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, generation int) {
-	var ports []int
-	var unlisted []startedProcess
+	watch := service.PortWatch{
+		Name: s.instanceName() + " of " + s.cfg.Name, Log: s.cfg.Log, MayBeElsewhere: s.role.IsUnprobed(),
+		OnListening: func() {
+			s.setServing(s.instance.Number, true)
+			s.mark(generation, record.InstanceReady, 1)
+		},
+	}
 	for _, one := range started {
 		for at, request := range s.role.Program.Ports {
 			for i := range max(1, request.Count) {
-				ports = append(ports, one.process.Ports[at]+i)
+				watch.Ports = append(watch.Ports, one.process.Ports[at]+i)
 			}
 		}
 		if s.role.ListsListeners() && !one.isService && (one.process.Rank == 0 || s.role.Program.AllEndpoints) {
-			unlisted = append(unlisted, one)
+			watch.Endpoints = append(watch.Endpoints,
+				service.ListeningProcess{Port: one.process.Ports[0], OwnsProcess: one.OwnsProcess})
 		}
 	}
-	if len(unlisted) == 0 || s.cfg.Ports == nil {
+	if len(watch.Endpoints) == 0 || s.cfg.Ports == nil {
 		s.setServing(s.instance.Number, true)
 	}
-	if s.cfg.Ports == nil || len(ports) == 0 {
-		return
+	if s.cfg.Ports != nil && len(watch.Ports) > 0 {
+		watch.Run(ctx)
 	}
-	saysStranger, awaitsListener := true, len(unlisted) > 0
-	mayBeElsewhere, began := s.role.IsUnprobed(), time.Now()
-	for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
-		if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
-			awaitsListener = false
-			s.setServing(s.instance.Number, true)
-			s.mark(generation, record.InstanceReady, 1)
-		}
-		if mayBeElsewhere = mayBeElsewhere && awaitsListener; mayBeElsewhere && time.Since(began) > otherPortDelay {
-			mayBeElsewhere = !s.findOtherPort(unlisted[0])
-		}
-		if saysStranger {
-			saysStranger = !s.findStranger(ports, awaitsListener)
-		}
-		if !ctxutil.SleepContext(ctx, pause) {
-			return
-		}
-	}
-}
-
-// listens reports whether the process, or a descendant, listens at its endpoint.
-func (p startedProcess) listens() bool {
-	found, _ := health.FindListeners(p.process.Ports[0], p.process.Ports[0])
-	return slices.ContainsFunc(found, func(l health.ListeningSocket) bool { return l.BelongsTo(p.OwnsProcess) })
-}
-
-// findOtherPort logs that a process without a probe listens on other ports than that of its endpoint, and
-// reports whether it does.
-func (s *supervisor) findOtherPort(one startedProcess) bool {
-	ports, _ := health.ListeningPorts(one.OwnsProcess)
-	if len(ports) == 0 {
-		return false
-	}
-	s.cfg.Log.Warn(fmt.Sprintf("the endpoint of %s of %s, port %d, is not listed, because its processes listen on %s "+
-		"%s instead: give them $BRINGUPD_PORT", s.instanceName(), s.cfg.Name, one.process.Ports[0],
-		textutil.PluralForm(len(ports), "port"), textutil.FormatRanges(ports)))
-	return true
 }
 
 // hasStranger reports whether another user listens on one of the ports from low to high.
@@ -153,20 +114,4 @@ func (s *supervisor) hasStranger(low, high int) bool {
 	}
 	found, _ := health.FindListeners(low, high)
 	return slices.ContainsFunc(found, health.ListeningSocket.IsStrangers)
-}
-
-// findStranger logs that another user listens on one of the ports, and reports whether one does.
-func (s *supervisor) findStranger(ports []int, awaitsListener bool) bool {
-	found, _ := health.FindStrangers(ports...)
-	switch {
-	case len(found) == 0:
-		return false
-	case awaitsListener:
-		s.cfg.Log.Error(fmt.Sprintf("cannot list the endpoint of %s of %s until it listens there "+
-			"itself: %s", s.instanceName(), s.cfg.Name, found[0]))
-	default:
-		s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that "+
-			"address does not reach it", s.instanceName(), s.cfg.Name, found[0]))
-	}
-	return true
 }

@@ -613,9 +613,9 @@ func TestRanksAreBound(t *testing.T) {
 		cpus             []affinity.IDSet
 	}{
 		{"with GPUs", ", gpus: 1", "", []string{"GPU-0", "GPU-1"}, []affinity.IDSet{{0}, {1}}},
-		{"alone", ", gpus: 0", "", []string{noGPUs, noGPUs}, []affinity.IDSet{{0}, {1}}},
+		{"alone", ", gpus: 0", "", []string{affinity.HiddenGPUs, affinity.HiddenGPUs}, []affinity.IDSet{{0}, {1}}},
 		{"beside another role", ", gpus: 0", "\n  - {name: other, with: trainer, command: serve}",
-			[]string{noGPUs, noGPUs}, []affinity.IDSet{nil, nil}},
+			[]string{affinity.HiddenGPUs, affinity.HiddenGPUs}, []affinity.IDSet{nil, nil}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubbleOf(t, func(r *run) { r.layout = node }, 2, `
