@@ -17,6 +17,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 var probeSchemes = []string{"tcp", "http", "https", "exec", "file"}
@@ -31,7 +32,7 @@ type Probe struct {
 	host    string                          // empty if it uses no host
 	port    int                             // 0 if it uses no port
 	tryOnce func(ctx context.Context) error `digest:"-"` // derived from text
-	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: DefaultTry
+	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: [roles.DefaultTry]
 	command *probeCommand                   `digest:"-"` // an exec probe's; otherwise nil
 	secrets []string                        `digest:"-"` // that no error shows
 }
@@ -82,12 +83,12 @@ func ParseProbe(s string) (Probe, error) {
 func (p Probe) String() string { return p.text }
 
 // Try tests once and returns nil if the service is ready; otherwise the error has the result. It
-// ends with ctx, and after at most [DefaultTry], or the time of [Probe.WithTry].
+// ends with ctx, and after at most [roles.DefaultTry], or the time of [Probe.WithTry].
 func (p Probe) Try(ctx context.Context) error {
 	if p.tryOnce == nil {
 		return errors.New("internal error: an empty probe")
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, DefaultTry))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, roles.DefaultTry))
 	defer cancel()
 	err := p.tryOnce(ctx)
 	if err != nil {

@@ -9,9 +9,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// DefaultTry is how long a try of a probe lasts unless [Probe.WithTry] says otherwise.
-const DefaultTry = 30 * time.Second
-
 // Tolerance states when a process that has been ready fails its probe. A busy process answers late, so
 // that a try without an answer is a miss, and goes on: its answer counts whenever it comes.
 type Tolerance struct {
