@@ -205,22 +205,31 @@ func (s RoleSet) JudgeCommands(size int, environ []string) (warnings []string, e
 // judgeRole returns why the launcher that a role runs does not fit the nodes of an instance; nil if it
 // may. Other instances, and other roles, may run the same launcher on other nodes.
 func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *ranks.Finding {
-	p := d.Placement
-	size = s.NodeRange(membership.NodeRange{}, size).ForSize(size).Min
-	hasGroups := slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Placement.Group > 0 })
 	environ = slices.Clone(environ)
 	for name, value := range d.Program.Env {
 		environ = append(environ, name+"="+value)
 	}
+	by := s.RunnersOf(d, size)
+	if by == nil {
+		return nil
+	}
+	return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, *by)
+}
+
+// RunnersOf returns the processes of an instance of a role, which run its command on size nodes; nil if any
+// launcher may fit them.
+func (s RoleSet) RunnersOf(d roles.Definition, size int) *ranks.Runners {
+	p := d.Placement
+	size = s.NodeRange(membership.NodeRange{}, size).ForSize(size).Min
+	hasGroups := slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Placement.Group > 0 })
 	if p.Nodes == roles.NodesHead && len(s.Definitions) == 1 && !p.HasRanks {
-		return ranks.JudgeCommand(d.Program.SimpleCommand(), environ,
-			ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true, Instances: 1})
+		return &ranks.Runners{MinNodes: size, MaxNodes: size, AreOfRole: true, Instances: 1}
 	}
 	isUnknown := size == 0 && p.Nodes < 0 && p.Nodes != roles.NodesHead // the number of nodes
 	if d.Program.FollowerCommand != "" || isUnknown {
 		return nil
 	}
-	by := ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreOfRole: true,
+	by := &ranks.Runners{MinNodes: 1, MaxNodes: size, IsRanked: true, AreOfRole: true,
 		AreProcesses: !p.HasRanks}
 	switch nodes := p.NodesPerInstance; {
 	case nodes > 0:
@@ -249,5 +258,5 @@ func (s RoleSet) judgeRole(d roles.Definition, size int, environ []string) *rank
 		}
 		by.Instances = nodes / p.NodesPerInstance
 	}
-	return ranks.JudgeCommand(d.Program.SimpleCommand(), environ, by)
+	return by
 }

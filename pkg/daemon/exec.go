@@ -167,7 +167,7 @@ func (h *head) DriverStarted(ctx context.Context, pid int) {
 		looks = append(looks, framework.LookForOwnCluster(h.node.cfg.Roles.Frameworks, nodes))
 	}
 	if !h.node.cfg.NodesHaveServices() {
-		looks = append(looks, ranks.LookBelow("the driver", func() int { return pid },
+		looks = append(looks, ranks.LookBelow("the driver", func() []int { return []int{pid} },
 			ranks.Runners{MinNodes: nodes, MaxNodes: nodes}))
 	}
 	h.node.Background(func(context.Context) { process.WatchTree(ctx, h.node.nodeEvents.Warn, looks...) })

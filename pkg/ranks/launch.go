@@ -97,16 +97,15 @@ func LauncherAdvice(argv []string) string {
 	return l.advice(Runners{})
 }
 
-// LookBelow returns a function that finds a launcher in the process tree below a process. pid returns
-// its PID, or 0 if there is none. by describes all processes that run the same command, and runner is
-// the name of this one, such as "the driver".
-func LookBelow(runner string, pid func() int, by Runners) process.Look {
+// LookBelow returns a function that finds a launcher in the process trees below some processes. pids
+// returns their PIDs. by describes all processes that run the same command, and runner is the name of
+// these, such as "the driver".
+func LookBelow(runner string, pids func() []int, by Runners) process.Look {
 	return func(tree []process.TreeProcess) (found string) {
-		top := pid()
-		if top == 0 {
-			return ""
+		below := make(map[int]bool)
+		for _, pid := range pids() {
+			below[pid] = true
 		}
-		below := map[int]bool{top: true}
 		for _, p := range tree {
 			if !below[p.PID] && !below[p.Parent] {
 				continue

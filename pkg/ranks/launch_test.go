@@ -278,11 +278,11 @@ func TestLookBelow(t *testing.T) {
 				_ = syscall.Kill(-pid, syscall.SIGKILL)
 				_ = driver.Wait()
 			}()
-			top := pid
+			tops := []int{pid}
 			if tc.isOther {
-				top = 0
+				tops = nil
 			}
-			look := ranks.LookBelow("the driver", func() int { return top }, tc.by)
+			look := ranks.LookBelow("the driver", func() []int { return tops }, tc.by)
 			for sleeping := 0; sleeping < strings.Count(tc.script, "sleep"); time.Sleep(time.Millisecond) {
 				sleeping = 0
 				for _, p := range process.ProcessTree(pid) {

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -50,6 +51,9 @@ type NodeConfig struct {
 	Frameworks map[string]framework.Framework // keyed by name, of the roles that are clusters
 	Ports      *planning.PortBlock            // this node's; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
+	// Runners returns the processes of an instance of a role that run its command; nil if any launcher, such
+	// as torchrun, may fit them.
+	Runners func(d roles.Definition) *ranks.Runners
 	// CPUTimes returns the processor times of process trees; nil: as /proc says.
 	CPUTimes func(children []int) (map[int]time.Duration, error)
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.

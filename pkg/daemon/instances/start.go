@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/envlist"
@@ -13,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -61,6 +63,9 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 		start = s.startService
 	case s.role.BuiltIn != "":
 		start = s.startDriver
+	}
+	if number == s.first {
+		s.watchLaunches()
 	}
 	for _, p := range s.realProcesses() {
 		starts.Go(func() {
@@ -206,12 +211,53 @@ func (s *supervisor) instanceName() string { return instanceName(s.role, s.insta
 
 // processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
 // instance has several processes.
-func (s *supervisor) processName(p roles.Process) string {
-	name := s.instanceName()
-	if len(s.instance.Processes) > 1 {
+func processName(role *roles.RolePlan, instance *roles.Instance, p roles.Process) string {
+	name := instanceName(role, instance)
+	if len(instance.Processes) > 1 {
 		name += fmt.Sprintf(".%d", p.Rank)
 	}
 	return name
+}
+
+func (s *supervisor) processName(p roles.Process) string { return processName(s.role, s.instance, p) }
+
+// launchWatchTime is how long the processes of a role are searched for launchers.
+const launchWatchTime = time.Minute
+
+// watchLaunches warns if a process of the role, which has no ranks, starts something like torchrun that does
+// not fit the nodes of an instance. The first process of the role on this node watches those of all
+// instances here, because they run the same command.
+func (s *supervisor) watchLaunches() {
+	role := s.role
+	if role.Placement.HasRanks || role.BuiltIn != "" || role.Program.Framework != "" || s.cfg.Runners == nil ||
+		s.cfg.StandIns != nil {
+		return
+	}
+	by := s.cfg.Runners(*role.Definition)
+	var names []string
+	for i := range role.Instances {
+		for _, p := range processesOn(&role.Instances[i], s.known().place) {
+			names = append(names, processName(role, &role.Instances[i], p))
+		}
+	}
+	isFirst := len(s.processes) > 0 && names[0] == s.processName(s.processes[0])
+	if by == nil || !isFirst || ranks.LauncherAdvice(role.Program.SimpleCommand()) != "" {
+		return
+	}
+	pids := func() (running []int) {
+		for _, name := range names {
+			if child := s.cfg.Children.FindChild(name); child != nil {
+				running = append(running, child.PID())
+			}
+		}
+		return running
+	}
+	look := ranks.LookBelow(fmt.Sprintf("role %s on %s", role.Name, s.cfg.Name), pids, *by)
+	s.cfg.Background(func(context.Context) {
+		ctx, cancel := context.WithTimeout(s.cfg.RunCtx, launchWatchTime)
+		defer cancel()
+		process.WatchTree(ctx, s.cfg.Host.WorldConfig().Warn, look)
+	})
 }
 
 // writers returns the writers for the output of a process: nil for a role that is not primary. If

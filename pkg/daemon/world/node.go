@@ -186,15 +186,15 @@ func (n *Node) watchLaunches() {
 	if count < 2 || len(own) == 0 || own[0].Rank != 0 {
 		return
 	}
-	pid := func() int {
+	pids := func() (first []int) {
 		for _, rank := range n.RunningRanks() {
 			if rank.Rank == 0 {
-				return rank.PID
+				first = append(first, rank.PID)
 			}
 		}
-		return 0
+		return first
 	}
-	look := ranks.LookBelow(n.rankName(0), pid, ranks.Runners{MinNodes: nodes, MaxNodes: nodes, IsRanked: true,
+	look := ranks.LookBelow(n.rankName(0), pids, ranks.Runners{MinNodes: nodes, MaxNodes: nodes, IsRanked: true,
 		MinRanks: count, MaxRanks: count, AreOfRole: n.cfg.Name != ""})
 	n.cfg.Background(func(ctx context.Context) { process.WatchTree(ctx, n.cfg.Warn, look) })
 }
