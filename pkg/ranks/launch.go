@@ -114,7 +114,7 @@ func LookBelow(runner string, pids func() []int, by Runners) process.Look {
 				return ""
 			}
 			l, is := parseLaunch(argv, nil)
-			if !is {
+			if !is || l.framework != "" { // framework.LookForOwnCluster finds what it starts
 				continue
 			}
 			l, _ = parseLaunch(argv, process.Environ(p.PID))

@@ -264,12 +264,14 @@ func TestLookBelow(t *testing.T) {
 		"in each rank":         {script: "(exec -a torchrun sleep 600) & wait", by: ofRanks, isFound: true},
 		"beside ssh":           {script: "(exec -a torchrun sleep 600)& exec -a /bin/ssh sleep 600", by: ofDriver},
 		"below mpirun":         {script: "(exec -a torchrun sleep 600)& exec -a mpirun sleep 600", by: ofDriver},
+		"that of a framework": {
+			script: "echo 'sleep 600; :' >symmetric-run; exec -a ray bash symmetric-run", by: ofDriver},
 		"beside another launcher": {
 			script: "(exec -a torchrun sleep 600)& exec -a composer sleep 600", by: ofDriver, isFound: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := exec.Command("bash", "-c", tc.script)
-			driver.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			driver.Dir, driver.SysProcAttr = t.TempDir(), &syscall.SysProcAttr{Setpgid: true}
 			if err := driver.Start(); err != nil {
 				t.Fatal(err)
 			}
