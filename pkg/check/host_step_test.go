@@ -24,6 +24,8 @@ func TestLookStep(t *testing.T) {
 		{"one thread of each core", append(step, "SLURM_JOB_CPUS_PER_NODE=4", "SLURM_CPUS_PER_TASK=4",
 			"SLURM_HINT=nomultithread"), files, Pass,
 			"this task may use 2 of the node's 16 CPUs"},
+		{"fewer than one thread of each core", append(step, "SLURM_CPUS_PER_TASK=8", "SLURM_THREADS_PER_CORE=1"), files,
+			Warn, "this task may use 2 of the 8 CPUs that the job has for it here"},
 		{"all CPUs", append(step, "SLURM_JOB_CPUS_PER_NODE=2,4", "SLURM_CPUS_PER_TASK=2"), files, Pass,
 			"this task may use 2 of the node's 16 CPUs"},
 		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, but this step has none"},

@@ -520,13 +520,16 @@ func unboundSrun(env Environment, count int) string {
 	return fmt.Sprintf("srun --cpus-per-task=%d, or --cpu-bind=none", count)
 }
 
-// isSlurmBound reports whether a task may use only cpus of the CPUs that its step has on the node,
-// without a reason in the number of threads of a core.
+// isSlurmBound reports whether a task may use only cpus of the CPUs that its step has on the node.
 func isSlurmBound(env Environment, cpus int) bool {
-	granted := slurmCPUs(env, 0)
-	hasOneThread := env.valueOf("SLURM_HINT") == "nomultithread" ||
-		env.valueOf("SLURM_THREADS_PER_CORE") == "1"
-	return cpus > 0 && cpus < granted && (!hasOneThread || 2*cpus != granted)
+	return cpus > 0 && lacksCPUs(env, cpus, slurmCPUs(env, 0))
+}
+
+// lacksCPUs reports whether cpus are fewer than all, unless they are one of two threads of each core, for
+// which the user has asked.
+func lacksCPUs(env Environment, cpus, all int) bool {
+	hasOneThread := env.valueOf("SLURM_HINT") == "nomultithread" || env.valueOf("SLURM_THREADS_PER_CORE") == "1"
+	return cpus < all && (!hasOneThread || 2*cpus != all)
 }
 
 // MoreCPUs returns how to start this daemon with count CPUs, or an empty string if that is unknown.
@@ -571,17 +574,15 @@ func FindCPUShortfall(env Environment, cpus, nodeCPUs int) *Shortfall {
 	if !inSlurmStep(env) || cpus == 0 {
 		return nil
 	}
-	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
 	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
 	ofJob := min(grantedCPUs(env), nodeCPUs)
-	isHalved := env.valueOf("SLURM_HINT")+env.valueOf("SLURM_THREADS_PER_CORE") != ""
 	switch granted := slurmCPUs(env, 0); {
 	case isSlurmBound(env, cpus) && (nodeCPUs == 0 || cpus < nodeCPUs):
 		return &Shortfall{
 			fmt.Sprintf("this task is bound to %d of the %d CPUs that its step has here", cpus, granted),
 			"start it with " + unboundSrun(env, granted),
 		}
-	case cpus < ofJob && !isHalved:
+	case lacksCPUs(env, cpus, ofJob):
 		return &Shortfall{
 			fmt.Sprintf("this task may use %d of the %d CPUs that the job has for it here", cpus, ofJob),
 			fmt.Sprintf("add --cpus-per-task=%d to srun, which does not take it from sbatch", ofJob),
