@@ -50,7 +50,7 @@ func nestedError(id Identity) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, node %d on %s): "+
 			"this process is a child of that run's daemon", run, RunVariable, run, id.NodeIndex, id.Host),
-		Fix: cmp.Or(id.Launcher.CommandHints(id.Job).NestedAdvice, "give the inner one another --job-id"),
+		Fix: cmp.Or(id.Launcher.findSpec().nestedFix, "give the inner one another --job-id"),
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 type CommandHints struct {
 	Title           string // its display name
 	StartOnNodes    string // how to start daemons on {n} nodes
-	NestedAdvice    string // for a daemon inside its own run, besides another --job-id
 	ExcludeNodes    string // how to start the job on other nodes than {nodes}
 	MoreCPUs        string // requests {n} CPUs on a node
 	MoreMemory      string // requests more memory on a node

@@ -37,6 +37,7 @@ type launcherSpec struct {
 	formatJob func(job string) string // nil: as in the names of runs
 	query     jobQuery                // zero if none of its programs prints a job's state
 	oneEach   string                  // how it starts one daemon per node, if the starter counts them
+	nestedFix string                  // for a daemon inside its own run, besides another --job-id
 	// claim decides whether the launcher has started a process as a daemon.
 	claim func(env Environment, want Overrides) claimLevel
 	// starter is the same launcher as a starter of ranks. If it does not start ranks, only the origin

@@ -41,8 +41,6 @@ var slurmLauncher = launcherSpec{
 	},
 	hints: CommandHints{
 		Title: "Slurm", StartOnNodes: srunOnNodes,
-		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap --mem=0") +
-			", or keep it to this node with: bringupd local --nodes=N …",
 		ExcludeNodes: "sbatch --exclude={nodes} …",
 		MoreCPUs:     "srun --cpus-per-task={n}",
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
@@ -57,6 +55,8 @@ var slurmLauncher = launcherSpec{
 		AttachShell: "srun --overlap --mem=0 --jobid={job} --nodelist={host} --nodes=1 --ntasks=1 " +
 			"--export=ALL --pty bash",
 	},
+	nestedFix: "give the inner one a step of its own: " + srunCommand(0, " --overlap --mem=0") +
+		", or keep it to this node with: bringupd local --nodes=N …",
 	claim:    claimSlurm,
 	starter:  slurmStarter,
 	identify: identifySlurm,
