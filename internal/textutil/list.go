@@ -12,6 +12,19 @@ import (
 	"github.com/xrash/smetrics"
 )
 
+// MapSlice returns what a function returns for each element of a list; nil if the list has none.
+func MapSlice[T, U any](all []T, to func(T) U) (out []U) {
+	for _, one := range all {
+		out = append(out, to(one))
+	}
+	return out
+}
+
+// JoinEach joins the texts that a function returns for each element of a list.
+func JoinEach[T any](all []T, separator string, of func(T) string) string {
+	return strings.Join(MapSlice(all, of), separator)
+}
+
 // JoinLimited joins parts with a separator. If there are more parts than the given limit, it adds
 // only the number of the others: "a; b; and 3 more".
 func JoinLimited(parts []string, limit int, separator string) string {

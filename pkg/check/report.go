@@ -130,10 +130,7 @@ func FormatSentence(found []Finding) string {
 	for _, same := range groups[:min(len(groups), maxSentenceFindings)] {
 		part := same[0].ID + ": "
 		if same[0].Device != nil {
-			var devices []string
-			for _, f := range same {
-				devices = append(devices, f.Device.String())
-			}
+			devices := textutil.MapSlice(same, func(f Finding) string { return f.Device.String() })
 			part += textutil.JoinLimited(devices, maxNamedDevices, ", ") + ": "
 		}
 		part += same[0].Observed

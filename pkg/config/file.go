@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
@@ -143,10 +144,7 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 	if s := all.FindSetting(key); s != nil && !s.Hidden {
 		return UsageErrorf("cannot use %s: %s cannot be set in the file: use --%s", at, key, key)
 	}
-	var known []string
-	for _, b := range blocks {
-		known = append(known, b.Key)
-	}
+	known := textutil.MapSlice(blocks, func(b Block) string { return b.Key })
 	for _, s := range all {
 		if s.IsFileKey() {
 			known = append(known, s.Name)

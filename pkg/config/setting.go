@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Source is the source of a setting's value. A higher source has precedence over a lower one.
@@ -292,11 +294,8 @@ func (all List) ResolveAll(
 }
 
 // CLIFlags returns the settings as flags for the command line parser.
-func (all List) CLIFlags() (flags []cli.Flag) {
-	for _, s := range all {
-		flags = append(flags, s)
-	}
-	return flags
+func (all List) CLIFlags() []cli.Flag {
+	return textutil.MapSlice(all, func(s *Setting) cli.Flag { return s })
 }
 
 // EscapeLineEnds escapes line ends, so that a text is printed on one line.

@@ -126,11 +126,7 @@ func NewList[T any](name, shape string, to *[]T, parse func(string) (T, error), 
 		parsed, err := parse(value)
 		return append(*to, parsed), err
 	}, func(all []T) any {
-		var words []string
-		for _, one := range all {
-			words = append(words, fmt.Sprint(one))
-		}
-		return words
+		return textutil.MapSlice(all, func(one T) string { return fmt.Sprint(one) })
 	}, usage)
 	s.IsRepeatable = true
 	return s

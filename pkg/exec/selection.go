@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -32,11 +33,8 @@ type Selection struct {
 }
 
 // WithSteps returns the words that also select the daemons of further job steps on the named nodes.
-func WithSteps(nodes []string) (words []string) {
-	for _, node := range nodes {
-		words = append(words, node+StepsSuffix)
-	}
-	return words
+func WithSteps(nodes []string) []string {
+	return textutil.MapSlice(nodes, func(node string) string { return node + StepsSuffix })
 }
 
 // SelectMembers returns the sorted member indices that words select: names of nodes, of daemons of

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Conn is a connection of any kind.
@@ -108,11 +110,8 @@ type accepted struct {
 	UseFiles bool     `json:"-"`                 // a node has no peer link
 }
 
-func (a accepted) members() (members []int) {
-	for _, node := range a.Nodes {
-		members = append(members, node.NodeIndex)
-	}
-	return members
+func (a accepted) members() []int {
+	return textutil.MapSlice(a.Nodes, func(node Result) int { return node.NodeIndex })
 }
 
 // receiveOutput passes on a command's output, which is a stream of gobs, until its exit arrives.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // The kinds of signs that FindNVIDIASigns returns.
@@ -293,12 +295,9 @@ func (s sysfs) nearCPUs(at pciPosition) string {
 }
 
 // listNames returns the sorted names of the entries of a directory, or nil if it cannot be read.
-func (s sysfs) listNames(folder string) (names []string) {
+func (s sysfs) listNames(folder string) []string {
 	entries, _ := fs.ReadDir(s.FS, folder)
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	return names
+	return textutil.MapSlice(entries, func(entry fs.DirEntry) string { return entry.Name() })
 }
 
 // readText returns the content of a file without surrounding white space, or an empty string if it

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // TopologyVersion is the version of the JSON format of a Topology. New fields may be added to the
@@ -159,11 +161,11 @@ const TopologyFileVariable = "BRINGUPD_TOPOLOGY"
 func (t Topology) EnvVariables() map[string]string {
 	env := map[string]string{
 		"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": "",
-		"BRINGUPD_GPU_UUIDS": joinEach(t.GPUs, ",", func(g Locality) string { return g.UUID }),
-		"BRINGUPD_GPU_NUMA":  joinEach(t.GPUs, ",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
-		"BRINGUPD_GPU_CPUS":  joinEach(t.GPUs, ";", func(g Locality) string { return g.CPUs }),
-		"BRINGUPD_GPU_NICS": joinEach(t.GPUs, ";", func(g Locality) string {
-			return joinEach(g.NICs, ",", func(nic NIC) string { return nic.Name })
+		"BRINGUPD_GPU_UUIDS": t.joinEach(",", func(g Locality) string { return g.UUID }),
+		"BRINGUPD_GPU_NUMA":  t.joinEach(",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
+		"BRINGUPD_GPU_CPUS":  t.joinEach(";", func(g Locality) string { return g.CPUs }),
+		"BRINGUPD_GPU_NICS": t.joinEach(";", func(g Locality) string {
+			return textutil.JoinEach(g.NICs, ",", func(nic NIC) string { return nic.Name })
 		}),
 	}
 	if t.GPUs != nil {
@@ -175,14 +177,8 @@ func (t Topology) EnvVariables() map[string]string {
 	return env
 }
 
-// joinEach returns the results of calling of for all elements of the list, with between as
-// separator.
-func joinEach[T any](list []T, between string, of func(T) string) string {
-	texts := make([]string, len(list))
-	for i, one := range list {
-		texts[i] = of(one)
-	}
-	return strings.Join(texts, between)
+func (t Topology) joinEach(separator string, of func(Locality) string) string {
+	return textutil.JoinEach(t.GPUs, separator, of)
 }
 
 const (

@@ -38,11 +38,8 @@ func (r reportRow) runCheck(c *launchState, node DoctorFacts, nodes ...int) []ch
 
 // ListDoctorCheckIDs returns the ids of the doctor's own checks, without those that [NodeChecks]
 // runs.
-func ListDoctorCheckIDs() (ids []string) {
-	for _, r := range slices.Concat(launchRows, nodeRows) {
-		ids = append(ids, r.id)
-	}
-	return ids
+func ListDoctorCheckIDs() []string {
+	return textutil.MapSlice(slices.Concat(launchRows, nodeRows), func(r reportRow) string { return r.id })
 }
 
 // DoctorReportVersion is the version of a [DoctorReport]'s JSON format.

@@ -25,12 +25,9 @@ func (p *RolePreview) describeFault(fault string) (string, error) {
 	name, number, _ := strings.Cut(fault, ".")
 	role := p.Plan.FindRole(name)
 	if role == nil {
-		var names []string
-		for _, def := range p.roles {
-			names = append(names, def.Name)
-		}
+		names := textutil.JoinEach(p.roles, ", ", func(def roles.Definition) string { return def.Name })
 		return "", fmt.Errorf("cannot use --fail=%s: give node:INDEX or an instance ROLE.INDEX; the roles are %s",
-			fault, strings.Join(names, ", "))
+			fault, names)
 	}
 	index, err := strconv.Atoi(number)
 	if last := len(role.Instances) - 1; err != nil || index < 0 || index > last {
@@ -90,10 +87,7 @@ func (p *RolePreview) describeRoleLoss(e roles.Effect, ends bool) string {
 	if len(e.Instances) == 0 {
 		return "not affected"
 	}
-	var indexes []int
-	for _, instance := range e.Instances {
-		indexes = append(indexes, instance.Index)
-	}
+	indexes := textutil.MapSlice(e.Instances, func(instance *roles.Instance) int { return instance.Index })
 	affected := fmt.Sprintf("instances (%s)", textutil.FormatRanges(indexes))
 	switch {
 	case e.Action == roles.ActionLose:

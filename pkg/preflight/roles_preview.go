@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -85,10 +86,7 @@ func (q PreviewRequest) discoverNodes() ([]roles.NodeFacts, error) {
 				func(host string) bool { return !slices.Contains(id.Hosts, host) })
 		}
 	}
-	var counts []int
-	for _, component := range components {
-		counts = append(counts, len(component))
-	}
+	counts := textutil.MapSlice(components, func(component []string) int { return len(component) })
 	nodes := AssumeNodes(counts, gpus)
 	for at, host := range slices.Concat(components...) {
 		nodes[at].Host, nodes[at].Address = host, host

@@ -84,11 +84,9 @@ func describePorts(def *roles.Definition) string {
 
 // describeLevels returns levels of roles in their order.
 func describeLevels(levels [][]string) string {
-	var parts []string
-	for _, names := range levels {
-		parts = append(parts, strings.Join(names, ", "))
-	}
-	return strings.Join(parts, " → ")
+	return textutil.JoinEach(levels, " → ", func(names []string) string {
+		return strings.Join(names, ", ")
+	})
 }
 
 // describeExceptions writes lines about the roles whose endpoints no probe proves, and about the

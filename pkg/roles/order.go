@@ -3,11 +3,13 @@ package roles
 import (
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // FindCycle returns the names of the roles of a circle of references, in their order, or nil if
 // there is none. next returns the roles to which a role refers.
-func FindCycle(defs []Definition, next func(Definition) []string) (names []string) {
+func FindCycle(defs []Definition, next func(Definition) []string) []string {
 	references := resolveReferences(defs, next)
 	isDone := make([]bool, len(defs))
 	var path []int
@@ -33,10 +35,7 @@ func FindCycle(defs []Definition, next func(Definition) []string) (names []strin
 			break
 		}
 	}
-	for _, at := range path {
-		names = append(names, defs[at].Name)
-	}
-	return names
+	return textutil.MapSlice(path, func(at int) string { return defs[at].Name })
 }
 
 // resolveReferences returns the indexes of the roles to which each role refers, without names that

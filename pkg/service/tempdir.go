@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -309,10 +310,7 @@ func (p *TempDir) Remove(hurried, keep bool) {
 		return none, err
 	})
 	if err != nil {
-		var paths []string
-		for _, dir := range dirs {
-			paths = append(paths, dir.Path())
-		}
+		paths := textutil.MapSlice(dirs, (*files.OwnedDir).Path)
 		p.log.Warn("cannot remove the temporary directory: it stays", zap.Strings("dirs", paths), zap.Error(err))
 	}
 }

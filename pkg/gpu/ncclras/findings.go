@@ -194,11 +194,8 @@ func (s Summary) FormatText(worldRank func(m Member) int) string {
 }
 
 // FormatFindings returns the findings as sentences. worldRank is as for FormatText.
-func (s Summary) FormatFindings(worldRank func(m Member) int) (findings []string) {
-	for _, f := range s.Findings {
-		findings = append(findings, f.formatText(worldRank))
-	}
-	return findings
+func (s Summary) FormatFindings(worldRank func(m Member) int) []string {
+	return textutil.MapSlice(s.Findings, func(f Finding) string { return f.formatText(worldRank) })
 }
 
 func (f Finding) formatText(worldRank func(m Member) int) string {

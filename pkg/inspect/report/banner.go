@@ -64,10 +64,10 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	}
 	// Add the chain of failures, and the notes.
 	b.setChain(l, r.Cause, r.Consequences)
-	b.Events = mapSlice(r.Events, func(e record.Event) string {
+	b.Events = textutil.MapSlice(r.Events, func(e record.Event) string {
 		return nodeName(e.NodeIndex, e.Host) + ": " + formatEvent(e)
 	})
-	b.Notes = mapSlice(r.Dropped, func(d record.DroppedNode) string {
+	b.Notes = textutil.MapSlice(r.Dropped, func(d record.DroppedNode) string {
 		node := nodeName(d.NodeIndex, d.Host)
 		return fmt.Sprintf("completed without %s: %s", node, d.Reason)
 	})
@@ -95,7 +95,7 @@ func (b *Banner) setChain(l viewBuilder, cause *record.Failure, consequences []r
 		return
 	}
 	shown := min(len(consequences), maxChainEntries)
-	b.Chain = mapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry)
+	b.Chain = textutil.MapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry)
 	b.More = len(consequences) - shown
 	b.Chain[0].First = true
 	b.Error = cmp.Or(b.Error, cause.ErrorLine)

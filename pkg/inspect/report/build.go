@@ -193,7 +193,8 @@ func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) 
 	n := NodeRow{
 		NodeIndex: node.NodeIndex, Host: node.Host, Ready: l.sinceStart(status.ReadyAt), State: status.Step,
 		Tone: l.nodeTone(node, status), Facts: nodeFacts(node),
-		Failures: mapSlice(node.Failures, l.buildCauseEntry), Befell: mapSlice(node.EventRecords, formatEvent),
+		Failures: textutil.MapSlice(node.Failures, l.buildCauseEntry),
+		Befell:   textutil.MapSlice(node.EventRecords, formatEvent),
 	}
 	if status.IsFailed() {
 		n.State = status.Mark

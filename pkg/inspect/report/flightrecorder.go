@@ -188,7 +188,7 @@ func plainValue(value any, depth int, left *int) any {
 	case ogórek.Tuple:
 		return plainValue([]any(v), depth, left)
 	case []any:
-		return mapSlice(v, func(item any) any { return plainValue(item, depth-1, left) })
+		return textutil.MapSlice(v, func(item any) any { return plainValue(item, depth-1, left) })
 	case map[any]any:
 		plain := make(map[string]any)
 		for key, item := range v {
@@ -217,7 +217,7 @@ func (d *flightDumps) describe() []string {
 		}
 	}
 	slices.SortStableFunc(waits, func(a, b groupWait) int { return cmp.Compare(a.since, b.since) })
-	return mapSlice(waits, func(w groupWait) string { return w.sentence })
+	return textutil.MapSlice(waits, func(w groupWait) string { return w.sentence })
 }
 
 // findWait finds the first collective of a group that a rank has not entered, or that ranks have
@@ -282,7 +282,7 @@ func (d *flightDumps) membersOf(group string) []int {
 	case slices.ContainsFunc(entries, isDefault):
 		return slices.Compact(slices.Clone(d.ranks))
 	default:
-		return slices.Compact(mapSlice(entries, func(e dumpEntry) int { return e.rank }))
+		return slices.Compact(textutil.MapSlice(entries, func(e dumpEntry) int { return e.rank }))
 	}
 }
 

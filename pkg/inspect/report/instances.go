@@ -194,7 +194,7 @@ func (v *View) groupByRole() (all []RoleLanes) {
 func groupInstances(rows []InstanceRow) (lanes []LaneRow) {
 	single := func(row InstanceRow) LaneRow { return LaneRow{InstanceRow: row, Count: 1, MaxReady: row.Ready} }
 	if len(rows) <= maxInstanceRows {
-		return mapSlice(rows, single)
+		return textutil.MapSlice(rows, single)
 	}
 	sorted := slices.SortedStableFunc(slices.Values(rows), func(a, b InstanceRow) int {
 		return cmp.Or(a.Tone.compare(b.Tone), b.Restarts-a.Restarts)
@@ -218,7 +218,7 @@ func groupAlike(rows []InstanceRow) (lanes []LaneRow) {
 	groups := make(map[string][]InstanceRow)
 	var shapes []string // by severity, and by the number of instances
 	for _, row := range rows {
-		states := mapSlice(row.Lanes, func(lane StateLane) string { return string(lane.State) })
+		states := textutil.MapSlice(row.Lanes, func(lane StateLane) string { return string(lane.State) })
 		shape := strings.Join(append(states, row.State), " ")
 		if groups[shape] == nil {
 			shapes = append(shapes, shape)
@@ -252,7 +252,7 @@ func mergeRows(rows []InstanceRow) LaneRow {
 	if len(rows) == 1 {
 		return merged
 	}
-	indices := mapSlice(rows, func(row InstanceRow) int { return row.Index })
+	indices := textutil.MapSlice(rows, func(row InstanceRow) int { return row.Index })
 	slices.Sort(indices)
 	merged.Instance = merged.Role + "." + textutil.FormatRanges(indices)
 	merged.Nodes, merged.On = nil, ""
@@ -267,7 +267,7 @@ func mergeRows(rows []InstanceRow) LaneRow {
 func medianLanes(rows []InstanceRow) []StateLane {
 	lanes := slices.Clone(rows[0].Lanes)
 	median := func(timeOf func(row InstanceRow) time.Duration) time.Duration {
-		times := mapSlice(rows, timeOf)
+		times := textutil.MapSlice(rows, timeOf)
 		slices.Sort(times)
 		return times[len(times)/2]
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -158,7 +159,7 @@ func newLogTail(what logSelection, content signal.FileContent, err error) LogTai
 	if more := len(lines) - what.maxLines; more > 0 {
 		lines, log.Cut = lines[more:], true
 	}
-	log.Lines = mapSlice(lines, formatLogLine)
+	log.Lines = textutil.MapSlice(lines, formatLogLine)
 	return log
 }
 

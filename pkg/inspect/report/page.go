@@ -286,7 +286,7 @@ func (v *View) buildScriptData(s timeScale) scriptData {
 		if n.Ready > 0 {
 			b.ReadyText = textutil.BriefDuration(n.Ready)
 		}
-		b.Lanes = mapSlice(n.Lanes, func(lane PhaseLane) []any {
+		b.Lanes = textutil.MapSlice(n.Lanes, func(lane PhaseLane) []any {
 			left, width := s.extent(lane.From, lane.To)
 			return []any{
 				lane.Phase, lane.Class(), left, width, textutil.BriefDuration(lane.From),

@@ -49,7 +49,7 @@ func (l viewBuilder) buildProgress(instances []InstanceRow, last time.Duration) 
 		}
 	}
 	if len(data.Restarts) == 0 { // the roles of the run are unknown
-		data.Restarts = mapSlice(l.rankRestarts(), l.sinceStart)
+		data.Restarts = textutil.MapSlice(l.rankRestarts(), l.sinceStart)
 	}
 	slices.Sort(data.Restarts)
 	return data
@@ -172,7 +172,7 @@ func (p pageTemplateData) Progress() *Plot {
 	begin, end := p.Gate, p.Steps[len(p.Steps)-1].At
 	scale := timeScale{[]scaleSegment{{0, max(end-begin, 1), 0, 100}}}
 	maximum := 0.0
-	points := mapSlice(p.Steps, func(point StepPoint) StepPoint {
+	points := textutil.MapSlice(p.Steps, func(point StepPoint) StepPoint {
 		maximum = max(maximum, point.Step)
 		return StepPoint{point.At - begin, max(point.Step, 0)}
 	})

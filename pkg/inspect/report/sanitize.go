@@ -24,10 +24,3 @@ func sanitizeText(text string, limit int) string {
 	text = textutil.StripControls(strings.ReplaceAll(text, "\n", " "))
 	return strings.TrimRight(textutil.TruncateText(text, limit+1), " ")
 }
-
-func mapSlice[T, U any](all []T, to func(T) U) (out []U) {
-	for _, one := range all {
-		out = append(out, to(one))
-	}
-	return out
-}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -96,11 +97,8 @@ func (p *PlacedRoles) FindRole(name string) (*Role, error) {
 
 // UnknownRoleError returns the error for a role that the plan does not have.
 func UnknownRoleError(plan *roles.Plan, name string) error {
-	var names []string
-	for _, role := range plan.Roles {
-		names = append(names, role.Name)
-	}
-	return fmt.Errorf("cannot show role %q: the roles of the run are %s", name, strings.Join(names, ", "))
+	names := textutil.JoinEach(plan.Roles, ", ", func(role roles.RolePlan) string { return role.Name })
+	return fmt.Errorf("cannot show role %q: the roles of the run are %s", name, names)
 }
 
 // RoleFiles are the listings of a run directory from which its roles are read.

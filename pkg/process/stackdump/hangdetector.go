@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -64,10 +65,7 @@ func (v HangDetector) Run(ctx context.Context) {
 // rank that has just ended is left out.
 func (v HangDetector) sampleUsage() (map[int]rankUsage, bool) {
 	ranks := v.RunningRanks()
-	var pids []int
-	for _, rank := range ranks {
-		pids = append(pids, rank.PID)
-	}
+	pids := textutil.MapSlice(ranks, func(rank RankProcess) int { return rank.PID })
 	used, err := v.CPUTimes(pids)
 	usage := make(map[int]rankUsage, len(ranks))
 	for _, rank := range ranks {

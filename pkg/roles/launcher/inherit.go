@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // ChildKind is what a child of a daemon is to the launcher of the daemon.
@@ -115,11 +117,8 @@ func RemovedScriptVariables(environ []string) (names []string) {
 	return names
 }
 
-func asPrefixes(names []string) (patterns []string) {
-	for _, name := range names {
-		patterns = append(patterns, name+"*")
-	}
-	return patterns
+func asPrefixes(names []string) []string {
+	return textutil.MapSlice(names, func(name string) string { return name + "*" })
 }
 
 // removedVariables returns the variables of an environment with one of the names, each with an

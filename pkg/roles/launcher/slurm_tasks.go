@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // slurmStarter is srun with one task per rank. The step's own variables come first: SLURM_NTASKS and
@@ -96,10 +98,7 @@ func taskCountOf(counts string, node int) int {
 // tasks, and its share of the node. Nodes without tasks are left out, as in a step: Hydra divides
 // by the count of each node.
 func slurmTaskVariables(env Environment, t Task) map[string]string {
-	var onNode []string
-	for _, node := range t.LocalRanks {
-		onNode = append(onNode, strconv.Itoa(node))
-	}
+	onNode := textutil.MapSlice(t.LocalRanks, strconv.Itoa)
 	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.RankCount), ""
 	isZero := func(tasks int) bool { return tasks == 0 }
 	used := slices.DeleteFunc(slices.Clone(t.TasksPerNode), isZero)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // rankStarter has all properties of a program that starts one process per rank: a launcher, or an
@@ -169,10 +171,7 @@ func (names rankVariables) readRank(env Environment) (r StartedRank, err error) 
 }
 
 func notStartedError() error {
-	var marks []string
-	for _, s := range allStarters {
-		marks = append(marks, s.markVariable)
-	}
+	marks := textutil.MapSlice(allStarters, func(s rankStarter) string { return s.markVariable })
 	return &LaunchError{
 		Problem: "cannot tell which rank this is: no launcher has started this process as one of several " +
 			"(none of " + strings.Join(marks, ", ") + " is set)",

@@ -115,11 +115,8 @@ func (r *roleReader) keys() []key {
 // Keys returns the names of the keys of a role.
 func Keys() []string { return keyNames(newReader(newErrorList(), "").keys()) }
 
-func keyNames(keys []key) (names []string) {
-	for _, k := range keys {
-		names = append(names, k.name)
-	}
-	return names
+func keyNames(keys []key) []string {
+	return textutil.MapSlice(keys, func(k key) string { return k.name })
 }
 
 // readKeys reads the fields of a mapping, and returns those that are given.
