@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
@@ -92,6 +93,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	}
 	n.checker = newChecker(n)
 	n.steps = stepwatch.New(&cfg)
+	n.part = planning.Part{Publisher: n.Publisher, Cfg: &n.cfg, ID: &n.id, Defs: n.defs}
 	n.children = service.NewChildren(
 		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log,
 			OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace,

@@ -144,11 +144,6 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 	p.decide(func() { p.handleEvent(health.LossInput{Ended: true, Node: nodeIndex, Reason: how}) })
 }
 
-// monitoredPeers returns the members that should be alive, with their heartbeats.
-func (h *head) monitoredPeers() map[int]int64 {
-	return h.membership.MonitoredPeers(h.nodeWatch.LastListing(), false)
-}
-
 // followNodes evaluates each listing of Nodes until ctx ends: it reads published failures, has silent
 // peers declared lost, and chooses the team.
 func (h *head) followNodes(ctx context.Context) {
@@ -403,12 +398,6 @@ func (h *head) settlePeerStates(ctx context.Context) bool {
 		h.awaitPeers(ctx, asked, h.node.Timing.SilenceTimeout+2*h.node.Timing.MaxPollInterval)
 	}
 	return ctx.Err() == nil
-}
-
-// hasUncertainPeer reports whether it is uncertain for any peer if it is alive.
-func (h *head) hasUncertainPeer(now, asked time.Time) (uncertain bool) {
-	h.decide(func() { uncertain = h.losses.HasUncertainPeer(h.nodeWatch.LastListing(), now, asked) })
-	return uncertain
 }
 
 // lateLossTimeout is how long the result may wait for nodes that were lost together with the one

@@ -113,7 +113,7 @@ func (h *head) openRunDirectory() error {
 			LaunchAliases: h.node.id.JobAliases(launcher.EnvironmentOf(h.node.cfg.Environ))},
 	}
 	others := h.planRolesEarly(address)
-	job.HasEarlyPlan = h.node.earlyPlan != nil
+	job.HasEarlyPlan = h.node.part.Early != nil
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
 	// left, the other nodes would wait for a head that does not exist.
@@ -178,7 +178,9 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	// The links must be set before [node.startRunTasks], because its tasks read them.
 	links := health.LinksConfig{
 		Interval: h.node.cfg.Times.LinkHeartbeatInterval(),
-		Required: h.node.id.Size - 1, HasSteps: len(h.node.id.Steps) > 0, NeededPeers: h.monitoredPeers,
+		Required: h.node.id.Size - 1, HasSteps: len(h.node.id.Steps) > 0, NeededPeers: func() map[int]int64 {
+			return h.membership.MonitoredPeers(h.nodeWatch.LastListing(), false)
+		},
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
 		OutageLimit: h.node.Timing.SilenceTimeout + h.node.cfg.Times.LinkHeartbeatInterval(),
@@ -273,8 +275,7 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.node.cfg.HasNodeChecks() {
 		return nil
 	}
-	if err := h.awaitState(ctx, record.StateChecked,
-		h.node.cfg.Times.Join+h.node.cfg.CheckTimeout()+h.node.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateChecked, h.checksTimeout()); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
@@ -347,7 +348,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	}
 	why, err := h.roleHead().AwaitPrimaries(ctx)
 	if err == nil {
-		err = h.awaitSpawned(ctx)
+		err = h.running.world.Load().AwaitSpawned(ctx)
 	}
 	driver := h.node.children.FindChild(service.DriverName)
 	switch {
@@ -420,9 +421,12 @@ func (h *head) awaitExitReports(ctx context.Context) {
 	hasOthers := slices.ContainsFunc(h.node.defs,
 		func(d roles.Definition) bool { return !d.Primary || d.BuiltIn == "" })
 	if h.peerLinks != nil && hasOthers {
-		h.peerLinks.RequestHeartbeats() // they come after the reports
-		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout &&
-			ctxutil.SleepContext(ctx, statePollInterval/5) {
+		h.peerLinks.RequestHeartbeats()   // they come after the reports
+		isUncertain := func() (is bool) { // whether a peer is alive
+			h.decide(func() { is = h.losses.HasUncertainPeer(h.nodeWatch.LastListing(), time.Now(), asked) })
+			return is
+		}
+		for isUncertain() && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
 		}
 	}
 	h.progress.reportedAt = time.Now()

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/preflight"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -63,14 +62,12 @@ func (h *head) dropLateNodes(l signal.Listing) {
 			h.recordLateNodes(h.joinTimeoutFailure(missing), l.PolledAt)
 		}
 	}
-	within := h.node.cfg.Times.Join + h.node.cfg.CheckTimeout() + h.node.Timing.SilenceTimeout
+	within := h.checksTimeout()
 	if !h.node.cfg.HasNodeChecks() || time.Since(h.started) < within {
 		return
 	}
 	if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, h.node.id.Size)); len(missing) > 0 {
-		f := health.NewFailure(health.DeadlinePassed,
-			"the head waited %s for %s to be checked, which neither happened nor failed",
-			within, h.node.nodeNames(missing))
+		f := h.lateNodesFailure(within, missing, "to be "+string(record.StateChecked))
 		f.LostNodes = missing
 		h.recordLateNodes(f, l.PolledAt)
 	}
@@ -101,7 +98,7 @@ func (h *head) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) 
 // the team. Afterwards the team is fixed.
 func (h *head) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) error) error {
 	for {
-		_, changed, err := h.awaitTeam(ctx)
+		changed, err := h.awaitTeam(ctx)
 		if err != nil {
 			return err
 		}
@@ -124,16 +121,15 @@ func (h *head) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) 
 	}
 }
 
-// awaitTeam waits until a team has been chosen. It returns the present members, and a channel that
-// is closed when they change.
-func (h *head) awaitTeam(ctx context.Context) ([]membership.Member, <-chan struct{}, error) {
+// awaitTeam waits until a team has been chosen. It returns a channel that is closed when it changes.
+func (h *head) awaitTeam(ctx context.Context) (<-chan struct{}, error) {
 	for {
 		members, changed := h.membership.Members()
 		if members != nil {
-			return members, changed, nil
+			return changed, nil
 		}
 		if !ctxutil.AwaitDone(ctx, changed) {
-			return nil, nil, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }

@@ -66,13 +66,6 @@ func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 	n.printFinalMessage(end, a.NodeMessage())
 }
 
-// printUnjoinedMessage prints the final message of a daemon without a run directory: why it ends.
-func (n *node) printUnjoinedMessage(end *lifecycle.Outcome) {
-	a := n.outcomeSummary(end, &record.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
-	a.Advice = a.NextSteps()
-	n.printFinalMessage(end, a.StandaloneMessage())
-}
-
 // printFinalMessage prints words as the final message. In the log it is one line, with the cause of
 // the end.
 func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
@@ -94,8 +87,10 @@ func (n *node) exitUnjoined(err error) int {
 	f := health.AsFailure(err)
 	f.NodeIndex, f.Host, f.Phase = n.ownNode(), n.id.Host, n.Events.CurrentPhase()
 	outcome := health.OutcomeOfKind(f.Kind)
-	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message,
-		Cause: &f.Failure})
+	end := &lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.Failure}
+	a := n.outcomeSummary(end, &record.Result{Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause})
+	a.Advice = a.NextSteps()
+	n.printFinalMessage(end, a.StandaloneMessage())
 	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == health.ShareUnusable {
 		n.Log.Warn("the job may continue without this node, which exits with 0 for this reason")
 		return 0

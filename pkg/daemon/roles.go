@@ -25,12 +25,8 @@ import (
 
 // localRoles is a node's part of the roles. It has the zero value if there are none.
 type localRoles struct {
-	roles      *instances.Node     // nil before the roles of this node start
-	rolePorts  *planning.PortBlock // nil if there is none
-	earlyPlan  *roles.PlanRecord   // with which the run has begun; nil: it has begun without
-	reviewed   *roles.Plan         // the plan of earlyPlan; nil: it has not been made here
-	isAccepted bool                // the early plan is right for this node
-	hasNoRoles bool                // the early plan does not concern this node
+	roles *instances.Node // nil before the roles of this node start
+	part  planning.Part
 }
 
 // prepareNode waits until this node has passed its checks, and has agreed to an early plan of the roles,
@@ -40,8 +36,8 @@ func (n *node) prepareNode(ctx context.Context) error {
 	if n.cfg.Roles.Step == "" { // otherwise the daemon of the run's own step checks the node
 		parts.Go(func() error { return n.checker.PrepareNode(own) })
 	}
-	if n.knowsGPUs() { // otherwise the checks find them
-		parts.Go(func() error { return n.reviewPlan(planning.GrantedGPUs(n.id)) })
+	if n.part.KnowsGPUs() { // otherwise the checks find them
+		parts.Go(func() error { return n.part.Review(planning.GrantedGPUs(n.id)) })
 	}
 	if err := parts.Wait(); err != nil {
 		return err
@@ -52,45 +48,10 @@ func (n *node) prepareNode(ctx context.Context) error {
 	return n.offerResources(ctx)
 }
 
-// knowsGPUs reports whether this node knows, before its checks, how many GPUs the plan has for it.
-func (n *node) knowsGPUs() bool {
-	return planning.GrantedGPUs(n.id) >= 0 || !roles.DependsOnGPUs(n.defs)
-}
-
-// reviewPlan decides whether an early plan of the roles is right for this node, which has these GPUs.
-// If so, it publishes that, unless the head does not wait for it. That of flags is right for all nodes.
-func (n *node) reviewPlan(gpus int) error {
-	if n.earlyPlan == nil || n.cfg.Roles.Step != "" || !n.cfg.Roles.AreGiven() {
-		return nil
-	}
-	if n.reviewed == nil {
-		plan, err := planning.MakePlan(n.defs, n.earlyPlan)
-		if err != nil {
-			return err
-		}
-		n.reviewed = plan
-	}
-	plan := n.reviewed
-	address, _ := n.cfg.Address() // without one, the plan may be right nevertheless
-	if !plan.Accepts(n.id.NodeIndex, gpus, address.Address) {
-		return nil
-	}
-	if n.cfg.Simulation.FirstPort == 0 {
-		if n.rolePorts = planning.KeepPlannedPorts(n.Publisher, plan, n.id.NodeIndex); n.rolePorts == nil {
-			return nil
-		}
-	}
-	n.isAccepted = true
-	if n.id.NodeIndex == 0 || !roles.NeedsAgreement(n.defs) {
-		return nil
-	}
-	return n.PublishState(record.StateAccepted)
-}
-
 // offerResources publishes what this node offers to roles, if the job has any and no early plan that is
 // right for this node.
 func (n *node) offerResources(ctx context.Context) (err error) {
-	if !n.cfg.Roles.AreGiven() || n.hasNoRoles { // those of flags need none
+	if !n.cfg.Roles.AreGiven() || n.part.HasNoRoles { // those of flags need none
 		return nil
 	}
 	gpusOfNode := n.gpuMonitor.Topology()
@@ -102,39 +63,12 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 			n.nodeName(n.id.NodeIndex), err)
 	}
 	if n.cfg.Roles.Step != "" {
-		n.rolePorts = planning.NewPortBlock(n.Background)
+		n.part.Ports = planning.NewPortBlock(n.Background)
 		return nil // the daemon of the run's own step offers them
 	}
-	gpus := len(n.layout.GPUs)
-	if granted := planning.GrantedGPUs(n.id); granted >= 0 {
-		gpus = granted
-	} else if !n.knowsGPUs() {
-		if err := n.reviewPlan(gpus); err != nil {
-			return err
-		}
-	}
-	if n.isAccepted {
-		return nil
-	}
-	address, err := n.cfg.Address()
-	if err != nil {
-		return health.NewFailure(health.Launch, "%s: %v; give --interface", n.nodeName(n.id.NodeIndex), err)
-	}
-	first := n.cfg.Simulation.FirstPort
-	if first == 0 {
-		if n.rolePorts, err = planning.ClaimPorts(n.Publisher, n.defs, n.id.LocalRank()); err == nil {
-			first = n.rolePorts.First
-		}
-	}
-	if err != nil {
-		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
-	}
 	slots := n.rankSlots()
-	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
-		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host),
-		GPUs: gpus, NUMAs: max(1, slots.NUMAs), Cores: max(1, slots.Cores), Domain: n.gpuMonitor.NVLinkDomain(),
-		FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
-	}, false)
+	return n.part.Offer(record.Offer{GPUs: len(n.layout.GPUs), NUMAs: max(1, slots.NUMAs),
+		Cores: max(1, slots.Cores), Domain: n.gpuMonitor.NVLinkDomain()})
 }
 
 // bringUpRoles plans the roles, starts them, and waits for what the gate requires. Those of an early
@@ -162,7 +96,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		if err := h.awaitChecks(own); err != nil || !h.node.cfg.Roles.AreGiven() {
 			return err
 		}
-		if err := h.awaitState(own, record.StateJoined, h.offersTimeout()); err != nil {
+		if err := h.awaitState(own, record.StateJoined, h.checksTimeout()); err != nil {
 			return err
 		}
 		// From now on the run may go on without a node.
@@ -254,7 +188,7 @@ func (h *head) planRolesEarly(address launcher.NodeAddress) []signal.ControlReco
 		return nil // the plan before the gate shows why
 	}
 	h.running.earlyChoice, h.running.number = choice, choice.Record.Number
-	h.node.earlyPlan, h.node.reviewed = choice.Record, choice.Plan
+	h.node.part.Early, h.node.part.Reviewed = choice.Record, choice.Plan
 	first := *choice.Record // its header is written
 	return []signal.ControlRecord{{Name: signal.SeriesPlan.Name(0), Record: &first}}
 }
@@ -265,11 +199,11 @@ func (h *head) agreeOnPlan(ctx context.Context, early *planning.NodeChoice) (*pl
 	if !roles.NeedsAgreement(h.node.defs) {
 		return early, nil
 	}
-	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.offersTimeout(), func(l signal.Listing) []int {
+	if err := h.awaitNodes(ctx, "to agree to the plan of the roles", h.checksTimeout(), func(l signal.Listing) []int {
 		missing := signal.WithoutNodes(h.membership.MissingNodes(l, record.StateAccepted), l.NodesIn(record.StateOffer))
 		areOnHead := roles.AreOnHead(h.node.defs)
 		return slices.DeleteFunc(missing,
-			func(node int) bool { return node == 0 && h.node.isAccepted || node > 0 && areOnHead })
+			func(node int) bool { return node == 0 && h.node.part.IsAccepted || node > 0 && areOnHead })
 	}); err != nil {
 		return nil, err
 	}
@@ -291,7 +225,7 @@ func (h *head) agreeOnPlan(ctx context.Context, early *planning.NodeChoice) (*pl
 // planRoles plans the roles on the nodes of the team, by their offers.
 func (h *head) planRoles(ctx context.Context) error {
 	_, changed := h.membership.Members()
-	if err := h.awaitState(ctx, record.StateOffer, h.offersTimeout()); err != nil {
+	if err := h.awaitState(ctx, record.StateOffer, h.checksTimeout()); err != nil {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
@@ -319,8 +253,9 @@ func (h *head) planRoles(ctx context.Context) error {
 	return h.followRoles(ctx, choice, all)
 }
 
-// offersTimeout is how long the head waits for the nodes to agree to a plan, or to make offers.
-func (h *head) offersTimeout() time.Duration {
+// checksTimeout is how long the head waits for the nodes to pass their checks, to agree to a plan, or to
+// make offers.
+func (h *head) checksTimeout() time.Duration {
 	return h.node.cfg.Times.Join + h.node.cfg.CheckTimeout() + h.node.Timing.SilenceTimeout
 }
 
@@ -418,8 +353,8 @@ func (h *head) awaitRoles(ctx context.Context) error {
 // other nodes than the head's.
 func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
 	driver instances.DriverHost) (err error) {
-	plan := n.reviewed
-	if plan == nil || rec != n.earlyPlan {
+	plan := n.part.Reviewed
+	if plan == nil || rec != n.part.Early {
 		if plan, err = planning.MakePlan(n.defs, rec); err != nil {
 			return err
 		}
@@ -428,7 +363,7 @@ func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
 		Publisher: n.Publisher, Children: n.children, Defs: n.defs, Record: rec, Plan: plan,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
 		Host: n, Services: services, Driver: driver, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
-		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+		Frameworks: n.cfg.Roles.Frameworks, Ports: n.part.Ports, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 		Runners: func(d roles.Definition) *ranks.Runners { return n.cfg.Roles.RunnersOf(d, n.id.Size) },
 	})
 	if err != nil {
@@ -444,7 +379,7 @@ func (n *node) startRoles(rec *roles.PlanRecord, services instances.ServiceHost,
 
 // runLocalRoles waits for the plan of the roles and starts those of this node.
 func (w *worker) runLocalRoles(ctx context.Context) error {
-	if len(w.node.defs) == 0 || w.node.hasNoRoles {
+	if len(w.node.defs) == 0 || w.node.part.HasNoRoles {
 		return nil
 	}
 	w.setRendezvousLink()
@@ -454,7 +389,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 				"ended its processes", w.node.cfg.Times.Peer)))
 		})
 	}
-	rec, err := planning.AwaitPlan(ctx, w.node.Publisher, w.node.earlyPlan, w.node.defs)
+	rec, err := planning.AwaitPlan(ctx, w.node.Publisher, w.node.part.Early, w.node.defs)
 	if err != nil {
 		return err
 	}

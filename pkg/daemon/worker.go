@@ -10,9 +10,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/planning"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -81,7 +79,7 @@ func (w *worker) joinRun() error {
 			w.node.nodeName(w.node.id.NodeIndex), remedy)
 	}
 	reading := make(chan error, 1) // the early plan
-	w.node.Background(func(context.Context) { reading <- w.readEarlyPlan(job) })
+	w.node.Background(func(context.Context) { reading <- w.node.part.ReadEarly(job) })
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, err := w.node.selectedAddress()
 	if err != nil {
@@ -100,20 +98,6 @@ func (w *worker) joinRun() error {
 	}
 	w.startLink(job)
 	return <-reading
-}
-
-// readEarlyPlan reads the plan of the roles with which the run has begun, if it has one that concerns this
-// node and is not known without that.
-func (w *worker) readEarlyPlan(job record.Job) (err error) {
-	n := w.node
-	n.hasNoRoles = job.HasEarlyPlan && roles.AreOnHead(n.defs)
-	if !job.HasEarlyPlan || n.hasNoRoles {
-		return nil
-	}
-	if n.earlyPlan = planning.PlanLaunch(n.defs, n.id.Size); n.earlyPlan == nil {
-		n.earlyPlan, err = planning.ReadPlan(n.RunCtx, n.Dir, 0)
-	}
-	return err
 }
 
 // findRunDirectory waits for the run directory and reads the job record; only for localJoinTimeout

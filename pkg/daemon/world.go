@@ -219,15 +219,6 @@ func (h *head) newFlagWorld(rec *world.Placement, jobName string) *world.Head {
 	return next
 }
 
-// awaitSpawned waits until the ranks that the ranks of flags have spawned have ended, too.
-func (h *head) awaitSpawned(ctx context.Context) error {
-	newest := h.running.world.Load()
-	if newest == nil {
-		return nil
-	}
-	return newest.AwaitSpawned(ctx)
-}
-
 // primariesEnd returns the orderly outcome after all primary roles have ended. Its code is that of the
 // first rank that has failed, if the others have gone on.
 func (h *head) primariesEnd(ctx context.Context, why string) error {

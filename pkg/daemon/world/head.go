@@ -70,5 +70,10 @@ func NewHead(cfg HeadConfig) *Head {
 }
 
 // AwaitSpawned waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns
-// the cause.
-func (h *Head) AwaitSpawned(ctx context.Context) error { return h.mpi.AwaitSpawnedJobs(ctx) }
+// the cause. h may be nil: there are no ranks of flags.
+func (h *Head) AwaitSpawned(ctx context.Context) error {
+	if h == nil {
+		return nil
+	}
+	return h.mpi.AwaitSpawnedJobs(ctx)
+}
