@@ -210,9 +210,11 @@ func (s *History) TakeOrders(now time.Time) (orders, old []string) {
 		s.joined = next
 		orders = append(orders, signal.OrderName(number, s.Generation, signal.OrderConnect))
 	}
-	// If its role has not been started, the nodes learn from the order which generation to start.
-	mustStop := s.needsStop() || resumes && s.Spans() && !s.Evidence.Started
-	if mustStop && s.ordered < next {
+	// The processes that are left are stopped after the failure of another one, or the loss of a node. If the
+	// role has not been started, the nodes learn from the order which generation to start.
+	hasFailed := s.Status == StatusRestarting || s.Status == StatusLost
+	mustStop := hasFailed && s.MayRun() || resumes && !s.Evidence.Started
+	if s.Spans() && mustStop && s.ordered < next {
 		s.ordered = next
 		orders = append(orders, signal.OrderName(number, next, signal.OrderStop))
 	}
@@ -232,13 +234,6 @@ func (s *History) TakeOrders(now time.Time) (orders, old []string) {
 	s.Evidence.Generation = next
 	s.update()
 	return orders, old
-}
-
-// needsStop reports whether the processes of the generation that are left must be stopped by the
-// head: another process of the instance has failed, or a node of it is lost.
-func (s *History) needsStop() bool {
-	hasFailed := s.Status == StatusRestarting || s.Status == StatusLost
-	return s.Spans() && hasFailed && s.MayRun()
 }
 
 // mayJoin reports whether the other nodes of a cluster may connect to its first one: that has the

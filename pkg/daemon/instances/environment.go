@@ -40,23 +40,20 @@ func newEnvironment(cfg NodeConfig, plan *atomic.Pointer[knownPlan]) (environmen
 		return e, nil
 	}
 	private, err := cfg.Host.PrivateDir()
-	if err != nil {
-		return e, health.NewFailure(health.CheckEnvironment,
-			"cannot create a private directory on %s: %v", cfg.Name, err)
-	}
-	e.endpointsDir = filepath.Join(private, "endpoints")
-	if err := os.MkdirAll(e.endpointsDir, 0o700); err != nil {
-		return e, health.NewFailure(health.CheckEnvironment,
-			"cannot create a directory for endpoints on %s: %v", cfg.Name, err)
+	if err == nil {
+		e.endpointsDir = filepath.Join(private, "endpoints")
+		err = os.MkdirAll(e.endpointsDir, 0o700)
 	}
 	for _, def := range cfg.Defs {
-		name := def.Name
-		file := filepath.Join(e.endpointsDir, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			return e, health.NewFailure(health.CheckEnvironment,
-				"cannot create a file for endpoints on %s: %v", cfg.Name, err)
+		file := filepath.Join(e.endpointsDir, def.Name)
+		if err == nil {
+			err = os.WriteFile(file, nil, 0o600)
 		}
-		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
+		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(def.Name)] = file
+	}
+	if err != nil {
+		return e, health.NewFailure(health.CheckEnvironment,
+			"cannot create the files of endpoints in the private directory of %s: %v", cfg.Name, err)
 	}
 	return e, nil
 }

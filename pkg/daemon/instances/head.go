@@ -342,7 +342,10 @@ func (h *Head) advance() {
 	var isFilling bool
 	h.mu.Lock()
 	if h.cfg.RunCtx.Err() == nil {
-		orders, old = h.takeOrders(time.Now())
+		for _, state := range h.instances {
+			own, past := state.TakeOrders(time.Now())
+			orders, old = append(orders, own...), append(old, past...)
+		}
 		isFilling = len(h.fillable(time.Now())) > 0
 	}
 	h.mu.Unlock()
@@ -351,16 +354,6 @@ func (h *Head) advance() {
 	if isFilling {
 		h.cfg.Background(h.fillVacancies)
 	}
-}
-
-// takeOrders returns the orders that instances need now, records that they are given, and returns
-// those of old generations. The caller holds [Head.mu].
-func (h *Head) takeOrders(now time.Time) (orders, old []string) {
-	for _, state := range h.instances {
-		own, past := state.TakeOrders(now)
-		orders, old = append(orders, own...), append(old, past...)
-	}
-	return orders, old
 }
 
 // advanceAfter calls advance after a time, unless the run ends before.
