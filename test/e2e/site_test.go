@@ -84,6 +84,19 @@ func TestSiteThatLimitsMemory(t *testing.T) {
 	}
 }
 
+// TestSiteWithANestedRun starts a run inside another one as the error of a start without a step of its
+// own advises, in a job whose memory is given for each CPU and all of which is that of the outer step.
+func TestSiteWithANestedRun(t *testing.T) {
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
+	inner := program + " --log-dir=" + bed.place(t) + " --gpu-check=off -- hostname"
+	b := bed.submit(t, "#!/bin/sh\n"+srunLine(logs, "--gpu-check=off",
+		`step=$(`+inner+` 2>&1 | sed -n "s/.*a step of its own: \(srun .*\) bringupd .*, or .*/\1/p"); `+
+			`echo "$step"; $step `+inner),
+		"--nodes=2", "--nodelist=n[0-1]", "--ntasks-per-node=1", "--mem-per-cpu=200")
+	b.want(logs, 0, "n0\nsrun --overlap --mem=0 --ntasks-per-node=1\n")
+}
+
 // TestSiteThatHidesDevices runs ranks of two jobs that have one of the two GPUs of each node. Each
 // rank uses the first GPU that it sees, and cannot open the device of the other job.
 func TestSiteThatHidesDevices(t *testing.T) {
