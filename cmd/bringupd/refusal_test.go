@@ -193,6 +193,8 @@ func TestRefusesFile(t *testing.T) {
 			"role a: there is no key \"component\"; did you mean group?"},
 		{"roles:\n  - {name: a, nodes: 1, ready: \"localhost:8000\", command: x}\n",
 			"cannot use ready of role a (line 2): cannot read probe"},
+		{"roles:\n  - {name: a, nodes: 1, ready: \"http://a/?key=$BRINGUPD_ROLE_A_KEY\", command: x}\n",
+			"cannot use ready of role a (line 2): cannot put a key into"},
 		{"role:\n- {name: a, nodes: 1, command: c}\n", `job.yaml:1: there is no key "role"; did you mean roles?`},
 		{"roles:\n- name: a\n  nodes: 1\n  command: echo a: b\n", `job.yaml:4: mapping values are not allowed in ` +
 			`this context; a text that contains ": "`},

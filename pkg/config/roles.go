@@ -173,7 +173,11 @@ func (s RoleSet) validateSupport() error {
 			if probe.text == "" {
 				continue
 			}
-			if _, err := health.ParseProbe(roles.StandInProbe(probe.text)); err != nil {
+			text, err := roles.StandInProbe(probe.text)
+			if err == nil {
+				_, err = health.ParseProbe(text)
+			}
+			if err != nil {
 				return UsageErrorf("cannot use %s of role %s (line %d): %v",
 					probe.key, d.Name, d.Line, err)
 			}

@@ -3,11 +3,9 @@ package preflight
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -128,7 +126,7 @@ type RolePreview struct {
 	spare []roles.NodeFacts // that no role gets until another node is lost
 }
 
-// NewRolePreview places the roles on the nodes, and checks their probes.
+// NewRolePreview places the roles on the nodes.
 func NewRolePreview(file rolefile.File, nodes []roles.NodeFacts) (*RolePreview, error) {
 	p := &RolePreview{roles: file.Roles}
 	var team []roles.NodeFacts
@@ -146,45 +144,5 @@ func NewRolePreview(file rolefile.File, nodes []roles.NodeFacts) (*RolePreview, 
 	if p.Plan, err = roles.MakePlan(file.Roles, team); err != nil {
 		return nil, err
 	}
-	for at := range p.Plan.Roles {
-		if err := p.checkProbes(&p.Plan.Roles[at]); err != nil {
-			return nil, err
-		}
-	}
 	return p, nil
-}
-
-// checkProbes returns an error for a probe of the role that cannot work.
-func (p *RolePreview) checkProbes(role *roles.RolePlan) error {
-	vars := p.Plan.Variables(role.Name, 0, 0)
-	maps.Copy(vars, p.laterVariables())
-	for _, probe := range []struct{ key, text string }{{"ready", role.Ready.Probe}, {"alive", role.Alive.Probe}} {
-		if probe.text == "" {
-			continue
-		}
-		text, err := roles.ExpandProbe(probe.text, vars)
-		if err == nil {
-			_, err = health.ParseProbe(text)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot use %s of role %s (line %d): %v", probe.key, role.Name, role.Line, err)
-		}
-	}
-	return nil
-}
-
-// laterVariables returns stand-ins for the variables that are known only when a process starts.
-func (p *RolePreview) laterVariables() map[string]string {
-	head := p.Plan.Nodes[0]
-	vars := map[string]string{
-		"BRINGUPD_GENERATION": "0", "BRINGUPD_NODE_RANK": "0",
-		"BRINGUPD_NODE_COUNT": fmt.Sprint(len(p.Plan.Nodes)),
-		"BRINGUPD_NODE_HOST":  head.Host, "BRINGUPD_NODE_ADDRESS": head.Address,
-	}
-	for _, role := range p.Plan.Roles {
-		name := roles.VariableName(role.Name)
-		vars["BRINGUPD_ENDPOINTS_FILE_"+name] = "/tmp/endpoints"
-		vars["BRINGUPD_ROLE_"+name+"_KEY"] = "key"
-	}
-	return vars
 }

@@ -158,8 +158,6 @@ func TestRefusals(t *testing.T) {
 			"cannot place the roles: a needs 5 nodes: 5 nodes in all, and the job has 4;"},
 		{"only spares", "spares: 4\nroles:\n- {name: a, nodes: all, command: c}\n",
 			"cannot place the roles: all 4 nodes are spare"},
-		{"no such probe", "- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n",
-			"cannot use ready of role a (line 2): "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := request([]int{4}, nil).FormatText(parse(t, tc.text))
@@ -167,11 +165,6 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got %v, want %s", err, tc.message)
 			}
 		})
-	}
-	probes := "- {name: a, nodes: 1, command: c, ready: \"exec:check ${BRINGUPD_ROLE_A_KEY} " +
-		"$BRINGUPD_NODE_HOST $BRINGUPD_GENERATION\"}\n"
-	if _, err := request([]int{4}, nil).FormatText(parse(t, probes)); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -139,12 +139,8 @@ func IsKeyVariable(name string) bool {
 // roles: a probe is shown, and the command line of a command is visible to all users of its node. A
 // command finds the keys in its environment. Other probes cannot have them.
 func ExpandProbe(text string, vars map[string]string) (string, error) {
-	for _, reference := range variablePattern().FindAllString(text, -1) {
-		name := strings.Trim(reference, "${}")
-		if _, known := vars[name]; known && IsKeyVariable(name) && !strings.HasPrefix(text, "exec:") {
-			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:COMMAND with %s, "+
-				"whose environment has it", text, reference)
-		}
+	if err := refuseShownKey(text); err != nil {
+		return "", err
 	}
 	vars = maps.Clone(vars)
 	for name := range vars {
@@ -155,9 +151,20 @@ func ExpandProbe(text string, vars map[string]string) (string, error) {
 	return ExpandValue(text, vars)
 }
 
+// refuseShownKey returns an error for a probe that would show a key.
+func refuseShownKey(text string) error {
+	for _, reference := range variablePattern().FindAllString(text, -1) {
+		if IsKeyVariable(strings.Trim(reference, "${}")) && !strings.HasPrefix(text, "exec:") {
+			return fmt.Errorf("cannot put a key into %q, which is shown: use exec:COMMAND with %s, "+
+				"whose environment has it", text, reference)
+		}
+	}
+	return nil
+}
+
 // StandInProbe replaces the variables of bringupd in a probe by values of their forms, so that the
-// probe can be parsed before there is a plan.
-func StandInProbe(text string) string {
+// probe can be parsed before there is a plan. Like [ExpandProbe], it refuses a key that would be shown.
+func StandInProbe(text string) (string, error) {
 	return variablePattern().ReplaceAllStringFunc(text, func(reference string) string {
 		switch name := strings.Trim(reference, "${}"); {
 		case strings.HasPrefix(name, "BRINGUPD_ENDPOINTS_FILE_"):
@@ -166,7 +173,7 @@ func StandInProbe(text string) string {
 			return "host:1"
 		}
 		return "1"
-	})
+	}), refuseShownKey(text)
 }
 
 // ExpandValue replaces the variables of bringupd in the value of a variable, in the form
