@@ -194,7 +194,8 @@ func (e *gpuCheck) reportShortage() {
 	if have >= least || e.hasAmbiguousIndex && e.permittedUnits >= least {
 		return
 	}
-	// Report the shortage. Its correction names what the user has given. If no number was granted, the user's request is at fault.
+	// Report the shortage. Its correction names what the user has given. If no number was granted, the
+	// request is at fault.
 	correct := "--" + countKey
 	if e.want.isGivenByUser() {
 		correct = e.want.CountSource
