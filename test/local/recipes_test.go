@@ -11,11 +11,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and BRINGUPD_TEST_DASK
-// name a Python that has them, BRINGUPD_TEST_LLAMA one that has llama.cpp, BRINGUPD_TEST_LIGHTNING,
-// BRINGUPD_TEST_ACCELERATE and BRINGUPD_TEST_OPENAI directories of additional packages for torch's
-// Python, BRINGUPD_TEST_RAPIDSMPF a program, and BRINGUPD_TEST_ROUTERS a directory with nginx and
-// HAProxy. make test-all installs them all.
+// TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH, BRINGUPD_TEST_JAX and
+// BRINGUPD_TEST_DASK name a Python that has them, BRINGUPD_TEST_LLAMA one that has llama.cpp,
+// BRINGUPD_TEST_LIGHTNING, BRINGUPD_TEST_ACCELERATE, BRINGUPD_TEST_DEEPSPEED and BRINGUPD_TEST_OPENAI
+// directories of additional packages for torch's Python, BRINGUPD_TEST_RAPIDSMPF a program, and
+// BRINGUPD_TEST_ROUTERS a directory with nginx and HAProxy. make test-all installs them all.
 func TestRecipes(t *testing.T) {
 	var dirs [2]string
 	for i, dir := range []string{"../../examples", "testdata"} {
@@ -30,7 +30,8 @@ func TestRecipes(t *testing.T) {
 			env.Setenv("EXAMPLES", dirs[0])
 			env.Setenv("TESTDATA", dirs[1])
 			for _, name := range []string{
-				"TORCH", "DASK", "LIGHTNING", "ACCELERATE", "RAPIDSMPF", "LLAMA", "OPENAI", "ROUTERS",
+				"TORCH", "JAX", "DASK", "LIGHTNING", "ACCELERATE", "DEEPSPEED", "RAPIDSMPF", "LLAMA", "OPENAI",
+				"ROUTERS",
 			} {
 				has := os.Getenv("BRINGUPD_TEST_" + name)
 				if has == "" {

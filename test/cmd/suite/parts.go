@@ -135,11 +135,11 @@ var allParts = []part{
 		command: "sh test/fuzz.sh"},
 	{name: "Kubernetes manifests against Kubernetes' own code", group: "unit", lane: computes,
 		command: "cd test/kubernetes && go vet . && go test -timeout 10m ."},
-	{name: "recipes: real torch, Lightning, accelerate, Dask, rapidsmpf, llama.cpp, nginx and HAProxy on " +
-		"this machine", group: "cluster",
+	{name: "recipes: real torch, Lightning, accelerate, DeepSpeed, JAX, Dask, rapidsmpf, llama.cpp, nginx and " +
+		"HAProxy on this machine", group: "cluster",
 		lane: computes,
-		needs: []string{"cc", "dask", "torch", "lightning", "accelerate", "stacks", "rapidsmpf", "llama", "openai",
-			"routers"},
+		needs: []string{"cc", "dask", "torch", "lightning", "accelerate", "deepspeed", "jax", "stacks", "rapidsmpf",
+			"llama", "openai", "routers"},
 		command: "go test -tags recipes -timeout 10m -count=1 -run Recipes ./test/local"},
 	{name: "packages in a fresh Debian, wheels in new virtual environments", group: "cluster", lane: computes,
 		needs:   []string{"cc", "packages", "mypy"},
