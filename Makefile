@@ -14,10 +14,12 @@ SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)
 # Suppress 29 warnings about functions that NVIDIA's own header marks as deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
+LICENCES = THIRD_PARTY_LICENSES
+
 # Runs the tests in parts. With -list, it lists them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static package test test-all quick unit lint share cluster soak bench deaths recoveries testbed clean
+.PHONY: build release static package licences test test-all quick unit lint share cluster soak bench deaths recoveries testbed clean
 
 build: ## build bin/bringupd, to be copied to a folder that all nodes see
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -30,6 +32,9 @@ static: ## the same for nodes with another C library; it cannot monitor NVIDIA G
 
 package: ## write tarballs, a .deb, an .rpm, Python wheels, SBOMs and checksums to dist/
 	VERSION='$(VERSION)' TAGS=$(TAGS) sh packaging/build.sh
+
+licences: ## write THIRD_PARTY_LICENSES, after the modules of the program have changed
+	$(GO) run ./test/cmd/licences $(TAGS) $(LICENCES)
 
 test: ## install the requirements of the gate and run it, as CI does: the core and what often fails
 	$(SUITE) -gate

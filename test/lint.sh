@@ -12,4 +12,8 @@ go vet ./... || code=1
 go run ./test/cmd/comments cmd internal pkg test || code=1
 go vet -tags "$tags" ./pkg/framework/... ./pkg/inspect/... ./test/... || code=1
 go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners --build-tags "$tags" ./... || code=1
+licences=$(mktemp)
+make -s licences LICENCES="$licences" && diff THIRD_PARTY_LICENSES "$licences" ||
+    { echo "THIRD_PARTY_LICENSES is stale: run make licences"; code=1; }
+rm "$licences"
 exit $code
