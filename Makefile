@@ -3,13 +3,13 @@
 
 GO       ?= go
 BIN      ?= bin
-VERSION  ?= $(shell git describe --tags --match 'v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null)
+VERSION  ?= $(shell sh packaging/version.sh)
 TOOL      = $(GO) tool -modfile=tools/go.mod
 # urfave_cli_no_docs removes the documentation generator of urfave/cli, which takes more start-up
 # time than everything else. NVML needs cgo; the other tags make Go resolve host and user names
 # without C.
 TAGS      = urfave_cli_no_docs,netgo,osusergo
-SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
+SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X github.com/bringupd/bringupd/internal/version.stamped=$(VERSION)"
 
 # Suppress 29 warnings about functions that NVIDIA's own header marks as deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
@@ -31,7 +31,7 @@ static: ## the same for nodes with another C library; it cannot monitor NVIDIA G
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
 
 package: ## write tarballs, a .deb, an .rpm, Python wheels, SBOMs and checksums to dist/
-	VERSION='$(VERSION)' TAGS=$(TAGS) sh packaging/build.sh
+	TAGS=$(TAGS) sh packaging/build.sh
 
 licences: ## write THIRD_PARTY_LICENSES, after the modules of the program have changed
 	$(GO) run ./test/cmd/licences $(TAGS) $(LICENCES)

@@ -1,4 +1,6 @@
 # For Spack 1.0 and later, which import packages from spack_repo.
+import os
+
 from spack_repo.builtin.build_systems.go import GoPackage
 
 from spack.package import *
@@ -7,11 +9,12 @@ from spack.package import *
 class Bringupd(GoPackage):
     """Brings up a cluster inside a batch allocation, and runs a driver on it."""
 
-    homepage = "https://github.com/bringupd/bringupd"
-    git = "https://github.com/bringupd/bringupd.git"
+    # bringupd is not on the Web: the file is taken from the current directory.
+    manual_download = True
+    url = f"file://{os.getcwd()}/bringupd-@VERSION@-source.tar.gz"
+    license("Apache-2.0")
 
-    version("@VERSION@", commit="@COMMIT@")
-    version("main", branch="main")
+    version("@NUMBER@", sha256="@HASH@", url=url)
 
     variant("gpu", default=True, description="See GPUs, by NVIDIA's library where there is one")
 
@@ -24,7 +27,7 @@ class Bringupd(GoPackage):
 
     @property
     def build_args(self):
-        ldflags = f"-s -w -X main.stamped=v{self.version}"
+        ldflags = "-s -w -X github.com/bringupd/bringupd/internal/version.stamped=@VERSION@"
         return ["-p", str(make_jobs), "-modcacherw", "-trimpath", "-tags", "@TAGS@", "-ldflags", ldflags, "-o", "bringupd", "./cmd/bringupd"]
 
     @run_after("install")

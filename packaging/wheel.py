@@ -12,7 +12,10 @@ Metadata-Version: 2.4
 Name: bringupd
 Version: {version}
 Summary: Brings up a cluster inside a batch allocation, and runs a driver on it
-Project-URL: Homepage, https://github.com/bringupd/bringupd
+License-Expression: Apache-2.0
+License-File: LICENSE
+License-File: NOTICE
+License-File: THIRD_PARTY_LICENSES
 Requires-Python: >=3.9
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Typing :: Typed
@@ -38,20 +41,21 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     arguments = parser.parse_args()
 
-    # 1.2.3~rc1 of Debian is 1.2.3rc1 here.
-    version = arguments.version.replace("~", "")
     # manylinux2014 is the name of glibc 2.17 for pip before 20.3, which Python 3.9 of RHEL 8 has.
     platform, old_platform = f"manylinux_2_17_{arguments.machine}", f"manylinux2014_{arguments.machine}"
-    name = f"bringupd-{version}"
+    name = f"bringupd-{arguments.version}"
     info = f"{name}.dist-info"
-    # pip copies the program to the folder of scripts, and the manual page to share/man.
+    # pip copies the program to the folder of scripts, and the other files to share.
     files = {
         f"{name}.data/scripts/bringupd": read(arguments.program),
         f"{name}.data/data/share/man/man1/bringupd.1.gz": read(arguments.manual),
-        f"{info}/METADATA": METADATA.format(version=version).encode(),
+        f"{name}.data/data/share/doc/bringupd/CHANGELOG.md": read("CHANGELOG.md"),
+        f"{info}/METADATA": METADATA.format(version=arguments.version).encode(),
         f"{info}/WHEEL": WHEEL.format(platform=platform, old_platform=old_platform).encode(),
         f"{info}/sboms/bringupd.cdx.json": read(arguments.sbom),
     }
+    for file in "LICENSE", "NOTICE", "THIRD_PARTY_LICENSES":
+        files[f"{info}/licenses/{file}"] = read(file)
     for file in sorted(os.listdir(arguments.package)):
         if file.endswith(".py") or file == "py.typed":
             files[f"bringupd/{file}"] = read(os.path.join(arguments.package, file))

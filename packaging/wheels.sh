@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the Python wheels for x86_64 and aarch64 to $OUT. build.sh calls it with VERSION,
-# PACKAGE_VERSION, TAGS, MANUAL (the manual page), and SOURCE_DATE_EPOCH.
+# Writes the Python wheels for x86_64 and aarch64 to $OUT. build.sh calls it with VERSION, TAGS, MANUAL
+# (the manual page), and SOURCE_DATE_EPOCH.
 #
 # The program in them is built with cgo, for GPUs and PMIx, and runs with glibc 2.17 or later. The
 # compiler is zig from PyPI, whose glibc has only the symbols of the version in its -target. ZIG names
@@ -57,6 +57,7 @@ for machine in x86_64 aarch64; do
     python3 packaging/strong_nvml.py "$work/$machine/bringupd"
     CGO_ENABLED=0 go tool -modfile=tools/package/go.mod cyclonedx-gomod bin -json -std -noserial -notimestamp \
         -version "$VERSION" -output "$work/$machine/bringupd.cdx.json" "$work/$machine/bringupd"
-    python3 packaging/wheel.py --version "$PACKAGE_VERSION" --machine $machine --program "$work/$machine/bringupd" \
+    go run ./test/cmd/licences -sbom "$work/$machine/bringupd.cdx.json"
+    python3 packaging/wheel.py --version "$(sh packaging/version.sh wheel)" --machine $machine --program "$work/$machine/bringupd" \
         --sbom "$work/$machine/bringupd.cdx.json" --manual "$MANUAL" --package python/bringupd --out "$OUT"
 done

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/version"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/preflight"
@@ -56,7 +57,7 @@ func (c *checkCmd) runChecks() error {
 	if err != nil {
 		return err
 	}
-	at.Config, at.Environ, at.Program = cfg, os.Environ(), programVersion()
+	at.Config, at.Environ, at.Program = cfg, os.Environ(), version.Program()
 	checks, err := preflight.NewNodeChecks(at)
 	if err != nil {
 		return usageErrorf("%v", err)

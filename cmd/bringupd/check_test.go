@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/version"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -112,7 +113,7 @@ func TestCheckRecords(t *testing.T) {
 	}
 	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success ||
 		recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != preflight.RecordingVersion || recorded.Bringupd != programVersion() ||
+		recorded.Version != preflight.RecordingVersion || recorded.Bringupd != version.Program() ||
 		recorded.Report.Host != "node" ||
 		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) ||
 		!strings.HasPrefix(string(out), "WARN n7: ") {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/version"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight"
@@ -78,7 +79,7 @@ func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 	daemonCfg := o.baseConfig(e.invocation)
 	cfg := preflight.DoctorConfig{
 		ExaminedLaunch: preflight.ExaminedLaunch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
-		TempDir:        daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: programVersion(),
+		TempDir:        daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: version.Program(),
 		JoinTimeout: o.cfg.Times.Join,
 		Driver:      e.driver, PMIx: o.cfg.World.PMIx,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/version"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -135,7 +136,7 @@ func (h *hostsCmd) sshArgv(destination string) []string {
 // newDaemonSpec returns the specification of all daemons. Settings that the user has given by a
 // variable are passed as variables, all others as flags.
 func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err error) {
-	order = launch.DaemonSpec{Program: programVersion(), Mark: "bringupd hosts " + rand.Text()}
+	order = launch.DaemonSpec{Program: version.Program(), Mark: "bringupd hosts " + rand.Text()}
 	if order.Dir, err = os.Getwd(); err != nil {
 		return order, fmt.Errorf("cannot find this directory: %v", err)
 	}
@@ -210,7 +211,7 @@ func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (
 ) {
 	t, err := launch.ReadDaemonSpec(files.In, files.Err)
 	if err == nil {
-		err = t.ApplyTo(programVersion())
+		err = t.ApplyTo(version.Program())
 	}
 	if _, isLaunch := errors.AsType[*launcher.LaunchError](err); err != nil && !isLaunch {
 		err = usageErrorf("%v", err)

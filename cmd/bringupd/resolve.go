@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/version"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -109,7 +110,7 @@ func parseDaemonRole(text string) (string, error) {
 // baseConfig returns the parts of the configuration that need no validation.
 func (o *options) baseConfig(inv *invocation) deps.Config {
 	cfg := deps.Config{Config: o.cfg, Set: deps.Set{Signals: inv.signalChan}}
-	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.shared)
+	cfg.Program, cfg.Framework = version.Program(), o.chosenFramework().BuildFramework(o.shared)
 	cfg.Roles.Frameworks = make(map[string]framework.Framework)
 	for _, f := range o.frameworks {
 		cfg.Roles.Frameworks[f.Name()] = f.BuildFramework(o.shared)

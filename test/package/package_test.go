@@ -61,7 +61,7 @@ func TestDeb(t *testing.T) {
 		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd",
 		"zsh/vendor-completions/_bringupd",
 		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch",
-		"bringupd/spack/packages/bringupd/package.py",
+		"bringupd/spack/packages/bringupd/package.py", "doc/bringupd/copyright",
 	} {
 		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {
 			t.Error(err)
@@ -97,10 +97,6 @@ func TestRpm(t *testing.T) {
 	}
 	command(t, "", "rpm", "-K", rpm)
 	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // no C library in root
-	head := strings.TrimSpace(command(t, "../..", "git", "rev-parse", "HEAD"))
-	if out := command(t, "", root+"/usr/bin/bringupd", "version"); !strings.Contains(out, head[:12]) {
-		t.Errorf("its version is %s, want the commit %s", out, head)
-	}
 	command(t, "", "rpm", "--root", root, "--erase", "bringupd")
 	for path := range files(t, root) {
 		if strings.Contains(path, "bringupd") { // directories of the distribution stay
@@ -187,11 +183,7 @@ func unpack(t *testing.T, tarball, root string) {
 // only returns the single package whose name matches the pattern.
 func only(t *testing.T, pattern string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dist, pattern))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v: %d packages match %s: want 1", err, len(found), pattern)
-	}
-	return found[0]
+	return glob(t, filepath.Join(dist, pattern))
 }
 
 // files returns all paths below root, except for the databases and logs of package managers.

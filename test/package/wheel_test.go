@@ -155,14 +155,11 @@ func unpackProgram(t *testing.T, machine string) string {
 	t.Helper()
 	dir := t.TempDir()
 	command(t, "", "python3", "-m", "zipfile", "--extract", only(t, "*_"+machine+".whl"), dir)
-	found, err := filepath.Glob(dir + "/*/scripts/bringupd")
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v: the wheel has %d programs", err, len(found))
-	}
-	if err := os.Chmod(found[0], 0o700); err != nil { //nolint:gosec // it is a program
+	program := glob(t, dir+"/*/scripts/bringupd")
+	if err := os.Chmod(program, 0o700); err != nil { //nolint:gosec // it is a program
 		t.Fatal(err)
 	}
-	return found[0]
+	return program
 }
 
 // pip runs the pip in bin, which finds packages only in dist. It would take a tarball for sources.
