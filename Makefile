@@ -19,7 +19,7 @@ LICENCES = THIRD_PARTY_LICENSES
 # Runs the tests in parts. With -list, it lists them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static package licences test test-all quick unit lint share cluster soak bench deaths recoveries testbed clean
+.PHONY: build release static package licences release-check test test-all quick unit lint share cluster soak bench deaths recoveries testbed clean
 
 build: ## build bin/bringupd, to be copied to a folder that all nodes see
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -35,6 +35,9 @@ package: ## write tarballs, a .deb, an .rpm, Python wheels, SBOMs and checksums 
 
 licences: ## write THIRD_PARTY_LICENSES, after the modules of the program have changed
 	$(GO) run ./test/cmd/licences $(TAGS) $(LICENCES)
+
+release-check: ## check that the packages of the last commit can be released
+	sh packaging/release-check.sh
 
 test: ## install the requirements of the gate and run it, as CI does: the core and what often fails
 	$(SUITE) -gate
