@@ -75,7 +75,8 @@ func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
 	var b strings.Builder
 	b.WriteString("<!-- Written by go generate ./cmd/bringupd: change the program, not this " +
-		"file. -->\n\n# The command line\n\n" + about + "\n")
+		"file. -->\n\n# The command line\n\nThis page lists all subcommands, flags and " +
+		"exit codes, for users who look one up.\n\n" + about + "\n")
 	for _, c := range reference(app) {
 		usage := strings.ReplaceAll(c.UsageText, "\n", "\n    ")
 		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", c.Name, capital(c.Usage), usage)

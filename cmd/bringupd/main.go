@@ -2,7 +2,7 @@
 // single srun.
 package main
 
-//go:generate go test . -run "^Test(Docs|README)$" -update
+//go:generate go test . -run ^TestDocs$ -update
 
 import (
 	"fmt"

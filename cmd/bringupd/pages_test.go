@@ -17,32 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated files")
 
-// TestREADME verifies that the README's table of exit codes matches the program.
-func TestREADME(t *testing.T) {
-	const (
-		path  = "../../README.md"
-		begin = "<!-- codes: written by go generate ./cmd/bringupd -->\n"
-		end   = "<!-- end of codes -->"
-	)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	old, tail, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		t.Fatalf("%s has no place for its codes: %s…", path, begin)
-	}
-	table := "\n" + codeTable() + "\n"
-	if *update {
-		if err := os.WriteFile(path, []byte(head+begin+table+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if old != table {
-		t.Errorf("the codes in %s are stale: run go generate ./cmd/bringupd", path)
-	}
-}
-
+// codeTable returns the table of exit codes.
 func codeTable() string {
 	var b strings.Builder
 	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
@@ -127,6 +102,44 @@ func TestSecurityRows(t *testing.T) {
 	}
 	if rows < 20 {
 		t.Errorf("there are %d rows", rows)
+	}
+}
+
+// TestPages verifies that every page says for whom it is in its first two lines, that no page is
+// too long, except the generated one, and that llms.txt, which is also the navigation of the site,
+// lists each page once, in five groups, by its title and one line.
+func TestPages(t *testing.T) {
+	const root, limit, limitOfREADME = "../..", 350, 150
+	list := contents(t, root+"/llms.txt")
+	groups := regexp.MustCompile(`(?m)^## (.*)$`).FindAllString(list, -1)
+	if want := []string{"## Start", "## Run", "## Explain", "## Operate", "## Reference"}; !slices.Equal(groups, want) {
+		t.Errorf("llms.txt has the groups %q, not %q", groups, want)
+	}
+	if n := strings.Count(contents(t, root+"/README.md"), "\n"); n > limitOfREADME {
+		t.Errorf("the README has %d lines, more than %d", n, limitOfREADME)
+	}
+	readers := regexp.MustCompile(`\b[Ff]or (users|authors|developers|contributors|administrators|everyone|programs)\b`)
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		text, name := contents(t, page), filepath.Base(page)
+		if n := strings.Count(text, "\n"); n > limit && name != "cli.md" {
+			t.Errorf("%s has %d lines, more than %d: split it", page, n, limit)
+		}
+		_, text, _ = strings.Cut("\n"+text, "\n# ")
+		title, text, _ := strings.Cut(text, "\n\n")
+		lines := strings.SplitN(text, "\n", 3)
+		if !readers.MatchString(strings.Join(lines[:min(2, len(lines))], " ")) {
+			t.Errorf("%s does not say for whom it is in its first two lines: %q", page, lines[0])
+		}
+		if n := strings.Count(list, "\n- ["+title+"](docs/"+name+"): "); n != 1 {
+			t.Errorf("llms.txt lists %s, %q, %d times", page, title, n)
+		}
+	}
+	if n := strings.Count(list, "\n- "); n != len(pages) {
+		t.Errorf("llms.txt lists %d pages, and there are %d", n, len(pages))
 	}
 }
 
