@@ -19,7 +19,7 @@ LICENCES = THIRD_PARTY_LICENSES
 # Runs the tests in parts. With -list, it lists them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static package licences release-check test test-all quick unit lint share cluster soak bench deaths recoveries testbed pictures clean
+.PHONY: build release static package licences release-check test test-all quick unit lint share cluster soak bench deaths recoveries testbed pictures site clean
 
 build: ## build bin/bringupd, to be copied to a folder that all nodes see
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -77,6 +77,9 @@ recoveries: ## run only the benchmark of recoveries: make recoveries RECOVERIES=
 
 testbed: ## run a Slurm of four nodes for experiments, until Ctrl-C
 	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
+
+site: ## write the documentation with a search box to dist/site
+	. test/setup.sh && have_site && "$$BRINGUPD_TEST_SITE" packaging/site.py dist/site
 
 pictures: ## make the pictures of the documentation again, from a run on this machine
 	sh test/pictures.sh

@@ -18,6 +18,7 @@ GGUF_VERSION=0.19.0
 OPENAI_VERSION=3.57.0
 MYPY_VERSION=1.19.1 # a version that can check code for Python 3.9
 AXE_VERSION=4.14.1
+ZENSICAL_VERSION=0.0.73 # later versions need zensical-ui, which PyPI did not deliver
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python with each framework. torch is Debian's, because PyPI's includes gigabytes of CUDA.
@@ -44,6 +45,8 @@ export BRINGUPD_TEST_ROUTERS="$CACHE/routers"
 
 # The type checker of the Python package.
 export BRINGUPD_TEST_MYPY="$CACHE/mypy-$MYPY_VERSION/bin/mypy"
+# The Python that builds the site of the documentation.
+export BRINGUPD_TEST_SITE="$CACHE/site-$ZENSICAL_VERSION/bin/python"
 # A program of rapidsmpf: test/e2e/testdata/rapidsmpf.cpp.
 export BRINGUPD_TEST_RAPIDSMPF="$CACHE/rapidsmpf-$RAPIDSMPF_VERSION/rank"
 
@@ -245,6 +248,8 @@ have_rapidsmpf() {
         { lack "the tests with a real rapidsmpf need a C++20 compiler"; return 1; }
 }
 
+# The generator of the documentation's site: 138 MB.
+have_site() { pip_home "site-$ZENSICAL_VERSION" "zensical==$ZENSICAL_VERSION"; }
 have_mypy() { pip_home "mypy-$MYPY_VERSION" "mypy==$MYPY_VERSION"; }
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
 # Only Lightning's Fabric and its dependencies except torch, and what its command needs: 7 MB.

@@ -144,6 +144,8 @@ var allParts = []part{
 	{name: "packages in a fresh Debian, wheels in new virtual environments", group: "cluster", lane: computes,
 		needs:   []string{"cc", "packages", "mypy"},
 		command: "go test -tags packages -timeout 10m -count=1 ./test/package"},
+	{name: "documentation site", group: "lint", lane: computes, needs: []string{"site"},
+		command: "make -s site && go test -timeout 5m -count=1 ./test/site"},
 	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"},
 		command: "sh test/vulnerabilities.sh", lenient: true}, // uses a public service
 }
