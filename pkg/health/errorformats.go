@@ -81,11 +81,9 @@ var errorFormats = []errorFormat{
 	},
 	{codes: []int{1}, find: findR, mayGoOn: goesOn},
 	{codes: []int{1}, find: findNode, mayGoOn: goesOn},
-	// the result of main in Rust, and exceptions without a traceback; a name with a number is a metric
-	{
-		codes: []int{1}, mayGoOn: onlyIndented("Caused by:"),
-		find: findLine(`^(?:Error: .+|(?:\w+\.)*\w+(?:Error|Exception): .*[^\d.,eE+%\s-].*)`),
-	},
+	// the result of main in Rust, and exceptions without a traceback
+	{codes: []int{1}, find: findLine(`^Error: .+`), mayGoOn: onlyIndented("Caused by:")},
+	{codes: []int{1}, find: findException, mayGoOn: onlyIndented("Caused by:")},
 	// shells
 	{find: findLine(`^(?:\S*(?:sh|bash|\.sh|\.sbatch|slurm_script): )?(?:line )?\d*:? ?\S.*: ` +
 		`(?:command not found|not found|unbound variable|parameter not set|Permission denied` +
@@ -126,6 +124,22 @@ func findLine(expression string) func(lines []string, at int) (string, int) {
 		}
 		return match[len(match)-1], at + 1
 	}
+}
+
+var (
+	namedError = textutil.CompileLazily(`^(?:\w+\.)*\w+(?:Error|Exception): .*\S`)
+	// metricLine matches a name with a number, and with what no sentence begins with after a number.
+	metricLine = textutil.CompileLazily(`(?i)^[\w.]+: +[-+]?(?:\.?\d[\d.,]*(?:e[-+]?\d+)?%?|nan|inf)` +
+		`(?:[,;]|\s*$|\s+[^a-z\s])`)
+)
+
+// findException finds an exception without a traceback. A metric can have such a name, too.
+func findException(lines []string, at int) (string, int) {
+	text := namedError().FindString(lines[at])
+	if text == "" || metricLine().MatchString(text) {
+		return "", 0
+	}
+	return text, at + 1
 }
 
 // goesOn states that any lines may follow an error, such as a stack.
