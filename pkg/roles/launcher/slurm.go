@@ -525,11 +525,12 @@ func isSlurmBound(env Environment, cpus int) bool {
 	return cpus > 0 && lacksCPUs(env, cpus, slurmCPUs(env, 0))
 }
 
-// lacksCPUs reports whether cpus are fewer than all, unless they are one of two threads of each core, for
-// which the user has asked.
+// lacksCPUs reports whether cpus are fewer than all, unless the user has asked for that: they are one of two
+// threads of each core, or one core of each socket.
 func lacksCPUs(env Environment, cpus, all int) bool {
-	hasOneThread := env.valueOf("SLURM_HINT") == "nomultithread" || env.valueOf("SLURM_THREADS_PER_CORE") == "1"
-	return cpus < all && (!hasOneThread || 2*cpus != all)
+	hint := env.valueOf("SLURM_HINT")
+	hasOneThread := hint == "nomultithread" || hint == "compute_bound" || env.valueOf("SLURM_THREADS_PER_CORE") == "1"
+	return cpus < all && hint != "memory_bound" && (!hasOneThread || 2*cpus != all)
 }
 
 // MoreCPUs returns how to start this daemon with count CPUs, or an empty string if that is unknown.
