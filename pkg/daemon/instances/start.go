@@ -230,17 +230,17 @@ const launchWatchTime = time.Minute
 func (s *supervisor) watchLaunches() {
 	role := s.role
 	if role.Placement.HasRanks || role.BuiltIn != "" || role.Program.Framework != "" || s.cfg.Runners == nil ||
-		s.cfg.StandIns != nil {
+		s.cfg.StandIns != nil || len(s.processes) == 0 {
 		return
 	}
 	by := s.cfg.Runners(*role.Definition)
 	var names []string
 	for i := range role.Instances {
-		for _, p := range processesOn(&role.Instances[i], s.known().place) {
+		for _, p := range processesOn(&role.Instances[i], s.processes[0].Place) {
 			names = append(names, processName(role, &role.Instances[i], p))
 		}
 	}
-	isFirst := len(s.processes) > 0 && names[0] == s.processName(s.processes[0])
+	isFirst := names[0] == s.processName(s.processes[0])
 	if by == nil || !isFirst || ranks.LauncherAdvice(role.Program.SimpleCommand()) != "" {
 		return
 	}
