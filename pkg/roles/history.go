@@ -30,8 +30,7 @@ type History struct {
 }
 
 // NewHistory returns the history of an instance that begins with a plan, and starts by a rule.
-func NewHistory(role *RolePlan, instance *Instance, rec *PlanRecord,
-	rule StartRule) *History {
+func NewHistory(role *RolePlan, instance *Instance, rec *PlanRecord, rule StartRule) *History {
 	s := &History{Role: role, Instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
 	s.Evidence = Evidence{Role: role, Started: rule == StartWithPlan,
 		ReadyAtStart: IsReadyAtStart(role.Definition, rule)}
@@ -201,8 +200,8 @@ func (s *History) RecordExit(mark record.InstanceMark, rec *record.InstanceExit,
 	return ExitRestarts
 }
 
-// TakeOrders returns the orders by which the head carries out what follows from the state at a time, as if
-// they were given, and those of old generations. Without a change, the next call returns none.
+// TakeOrders returns the orders by which the head carries out what follows from the state at a time, and
+// records that they are given. It also returns those of old generations, which can be removed.
 func (s *History) TakeOrders(now time.Time) (orders, old []string) {
 	next, number := s.Generation+1, s.Instance.Number
 	resumes := s.mayResume(now)
