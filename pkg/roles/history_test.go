@@ -76,7 +76,8 @@ func TestEndOrder(t *testing.T) {
 		for level, want := range tc.want {
 			got := EndOrder{Defs: defs, Plan: plan, AfterPrimaries: tc.afterPrimaries}.Awaiting(level)
 			if !slices.Equal(got, want) {
-				t.Errorf("after the primaries %t: level %d is awaited by %v, want %v", tc.afterPrimaries, level, got, want)
+				t.Errorf("after the primaries %t: level %d is awaited by %v, want %v", tc.afterPrimaries,
+					level, got, want)
 			}
 		}
 	}

@@ -81,7 +81,8 @@ func (w Waiter) AwaitGoal(
 		logDir, next := filepath.Dir(path), launcher.AttemptName(last.Run, last.NextAttempt)
 		find := func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }
 		path, err = w.Await(ctx, find)
-		if _, hasEnded := errors.AsType[*NoRunError](err); hasEnded {
+		if none, hasEnded := errors.AsType[*NoRunError](err); hasEnded {
+			w.Say("%s does not follow: its job has ended (%s)", next, none.JobState)
 			err = nil // the last result is that of the job
 		} else if err == nil {
 			continue

@@ -21,8 +21,9 @@ func TestLimitProcess(t *testing.T) {
 		want    map[string]string
 		isBound bool
 	}{
-		"no binding":      {node, false, nil, nil, false},
-		"two of three":    {node, false, []int{1, 2}, map[string]string{own: "1-2", "CUDA_VISIBLE_DEVICES": "6,7"}, true},
+		"no binding": {node, false, nil, nil, false},
+		"two of three": {node, false, []int{1, 2}, map[string]string{own: "1-2", "CUDA_VISIBLE_DEVICES": "6,7"},
+			true},
 		"none":            {node, false, []int{}, map[string]string{own: "", "CUDA_VISIBLE_DEVICES": "-1"}, false},
 		"none of AMD":     {amd, false, []int{}, map[string]string{own: "", "ROCR_VISIBLE_DEVICES": "-1"}, false},
 		"another daemon":  {node, true, []int{1}, map[string]string{own: "1"}, false},

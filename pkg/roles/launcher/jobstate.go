@@ -25,8 +25,8 @@ type jobQuery struct {
 var (
 	// noName matches nothing.
 	noName = textutil.CompileLazily(`$^.`)
-	// arrayJobID matches the number of a job, its element of an array and what a run's name adds to it;
-	// a name of a user's, such as a date, is none.
+	// arrayJobID matches the number of a job, its element of an array and what the name of a run adds to
+	// them. It does not match a date, which users choose as the name of a run.
 	arrayJobID = textutil.CompileLazily(`^([0-9]+(?:-[0-9]+)?)(?:\..*|-[ar][0-9].*)?$`)
 )
 

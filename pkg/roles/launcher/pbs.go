@@ -138,15 +138,15 @@ var palsStarter = rankStarter{
 }
 
 // countPALSRanks counts the processes of a launch on all hosts of the job, or on the given number, with
-// as many on each host. Node and rank show on the last host whether it has fewer.
-func countPALSRanks(env Environment, want Overrides) (count int, err error) {
-	var at [4]int
-	for i, name := range []string{"PALS_RANKID", "PALS_NODEID", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"} {
-		if at[i], err = env.parseNumber(i/3, name); err != nil {
-			return 0, err
-		}
+// as many on each host. It returns an error if this process shows that its host has fewer.
+func countPALSRanks(env Environment, want Overrides) (int, error) {
+	rank, errRank := env.parseNumber(0, "PALS_RANKID")
+	node, errNode := env.parseNumber(0, "PALS_NODEID")
+	local, errLocal := env.parseNumber(0, "PALS_LOCAL_RANKID")
+	perNode, errCount := env.parseNumber(1, "PALS_LOCAL_SIZE")
+	if err := cmp.Or(errRank, errNode, errLocal, errCount); err != nil {
+		return 0, err
 	}
-	rank, node, local, perNode := at[0], at[1], at[2], at[3]
 	if rank != node*perNode+local {
 		return 0, fmt.Errorf("rank %d is number %d of %d on node %d, so that other nodes have another number",
 			rank, local, perNode, node)
