@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters,site
 code=0
 # With -trimpath, the linters would read cgo's output with the paths of another checkout from Go's cache.
-export GOFLAGS=
+export GOFLAGS="${GOFLAGS:-} -trimpath=false"
 
 unformatted=$(gofmt -l cmd deploy internal pkg test tools)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted"; code=1; }
