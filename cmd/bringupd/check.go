@@ -41,6 +41,7 @@ func (inv *invocation) checkCommand() *cli.Command {
 	}, own, listed, c.runChecks)
 	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all " +
 		"nodes share (default: none)"
+	c.allSettings.FindSetting("log-dir").OfferValues(config.SourceSite, "") // that of a site is for jobs
 	return command
 }
 
@@ -50,7 +51,7 @@ func (c *checkCmd) runChecks() error {
 		return err
 	}
 	if err := validateChecks(c.opts.checks, c.opts.gpus); err != nil {
-		return err
+		return c.allSettings.NameSources(err)
 	}
 	cfg := c.opts.checkConfig()
 	at, err := c.opts.readinessConfig()

@@ -84,7 +84,7 @@ func (e doctorCmd) newDoctorConfig() (preflight.DoctorConfig, error) {
 		Driver:      e.driver, PMIx: o.cfg.World.PMIx,
 	}
 	if err := o.validateSettings(e.allSettings, preflight.ListDoctorCheckIDs()...); err != nil {
-		return cfg, err
+		return cfg, e.allSettings.NameSources(err)
 	}
 	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxDoctorJoinTimeout {
 		return cfg, usageErrorf(

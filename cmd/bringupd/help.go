@@ -122,7 +122,7 @@ func describeSources(flags config.List) string {
 	switch {
 	case flags.FindSetting("config") != nil:
 		return "A flag has precedence over its environment variable (BRINGUPD_LOG_DIR for --log-dir), " +
-			"which has precedence over a line of the --config file."
+			"which has precedence over a line of the --config file, and that over a line of " + config.SitePath + "."
 	case slices.ContainsFunc(flags, (*config.Setting).HasEnvVariable):
 		return "A flag has precedence over its environment variable (in brackets)."
 	}

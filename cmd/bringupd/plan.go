@@ -16,7 +16,7 @@ import (
 // a comment. A mistake of the launch is part of the output, and determines the exit code.
 func (inv *invocation) printConfig(all config.List, cfg deps.Config, role roles.DaemonRole, launch error) error {
 	var b bytes.Buffer
-	b.WriteString("# precedence: flag > variable > file > default; secrets are omitted\n")
+	b.WriteString("# precedence: flag > variable > file > " + config.SitePath + " > default; secrets are omitted\n")
 	encoder := yaml.NewEncoder(&b)
 	if err := encoder.Encode(all.Document(cfg.Framework.Name(), cfg.Driver)); err != nil {
 		return fmt.Errorf("cannot print the configuration: %v", err)

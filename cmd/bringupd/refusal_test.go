@@ -162,10 +162,10 @@ func TestNamesVariables(t *testing.T) {
 	writeFile(t, "job.yaml", "roles:\n  - {name: a, nodes: all, primary: true, command: 'true'}\n")
 	env := []string{"BRINGUPD_HEAD_CMD=sleep 9"}
 	refused(t, call(t, env, append(rank0, "--config=job.yaml")...), 64,
-		"cannot use roles together with services", "(the environment has BRINGUPD_HEAD_CMD: unset it")
+		"cannot use roles together with services", "(set by BRINGUPD_HEAD_CMD: override it")
 	got := call(t, nil, append(rank0, "--config=job.yaml", "--head-cmd=sleep 9")...)
 	refused(t, got, 64, "cannot use roles together with services")
-	if strings.Contains(got.err, "environment") {
+	if strings.Contains(got.err, "set by") {
 		t.Errorf("a flag is called a variable: %s", got.err)
 	}
 }

@@ -41,7 +41,7 @@ func (inv *invocation) newConfig(
 		return cfg, "", err
 	}
 	if err := o.validateSettings(all); err != nil {
-		return cfg, "", err
+		return cfg, "", all.NameSources(err)
 	}
 	if err := cfg.ValidateRankFlags(all); err != nil {
 		return cfg, "", usageErrorf("%v", err)
@@ -55,7 +55,7 @@ func (inv *invocation) newConfig(
 		return cfg, role, err
 	}
 	if err := cfg.Validate(); err != nil {
-		return cfg, role, usageErrorf("%v%s", err, all.NameVariables(err.Error()))
+		return cfg, role, all.NameSources(err)
 	}
 	err = o.addChecks(&cfg)
 	cfg.RenewChecks = o.addChecks

@@ -20,7 +20,11 @@ func (all List) Document(framework string, driver []string) *yaml.Node {
 	}
 	for _, s := range all {
 		if s.IsFileKey() && s.IsForFramework(framework) && s.Source != SourceCommand {
-			add(s.Name, s.SourceName(), yamlNode(s.CurrentValue()))
+			origin := s.SourceName()
+			if s.site.line != "" && s.Source != SourceSite {
+				origin = s.site.line + ", " + origin
+			}
+			add(s.Name, origin, yamlNode(s.CurrentValue()))
 		}
 	}
 	add(DriverFileKey, "", yamlNode(driver))

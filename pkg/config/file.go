@@ -25,8 +25,11 @@ type Block struct {
 	Read func(path string, value *yaml.Node) error
 }
 
-// readConfig offers the values in the file to the settings, and returns the driver in the file.
-func readConfig(path string, read FileReader, all List, blocks []Block) (driver []string, err error) {
+// readConfig offers the values in the file that is this source to the settings, and returns the driver
+// in the file.
+func readConfig(
+	from Source, path string, read FileReader, all List, blocks []Block,
+) (driver []string, err error) {
 	data, err := read("the configuration", path)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func readConfig(path string, read FileReader, all List, blocks []Block) (driver 
 			"cannot read the configuration %s:%d: use the flags' names as keys, for example \"log-dir: …\"",
 			path, top.Line)
 	}
-	return applyConfig(path, top, all, blocks)
+	return applyConfig(from, path, top, all, blocks)
 }
 
 // maxLocatedLines is how many lines before its occurrence the cause of a syntax error is searched.
@@ -93,7 +96,9 @@ func syntaxError(path string, data []byte, err error) error {
 	return UsageErrorf("cannot read the configuration %s:%d: %s", path, line, reason)
 }
 
-func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {
+func applyConfig(
+	from Source, path string, top *yaml.Node, all List, blocks []Block,
+) (driver []string, err error) {
 	seen := make(map[string]int)
 	var problems []string // all blocks'
 	for i := 0; i+1 < len(top.Content); i += 2 {
@@ -107,6 +112,12 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 		}
 		seen[key.Value] = key.Line
 		if strings.HasPrefix(key.Value, rolefile.ExtensionPrefix) {
+			continue
+		}
+		if from == SourceSite {
+			if err := all.offerSiteValue(at, key.Value, value); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if key.Value == DriverFileKey {
@@ -130,8 +141,12 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 		if s == nil || !s.IsFileKey() && !s.isRemoved {
 			return nil, unknownKeyError(at, key.Value, all, blocks)
 		}
-		if err := s.offerFileValue(at, value); err != nil {
+		values, err := s.fileValues(at, value)
+		if err != nil {
 			return nil, err
+		}
+		if values != nil {
+			s.OfferValues(SourceFile, at, values...)
 		}
 	}
 	if len(problems) > 0 {
@@ -161,10 +176,10 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 // foreignTopKeys are keys of the files of compose, Kubernetes and others, in which users look for roles.
 var foreignTopKeys = []string{"services", "apiVersion", "kind", "spec", "jobs", "tasks", "processes", "containers"}
 
-// offerFileValue offers the value in the file to the setting. A key without a value is ignored.
-func (s *Setting) offerFileValue(at string, value *yaml.Node) error {
+// fileValues returns the values of the setting in the file; nil if the key has no value.
+func (s *Setting) fileValues(at string, value *yaml.Node) ([]string, error) {
 	if value.Tag == "!!null" {
-		return nil
+		return nil, nil
 	}
 	values, err := scalarValues(value)
 	if err != nil || value.Kind != yaml.ScalarNode && !s.IsRepeatable {
@@ -172,10 +187,9 @@ func (s *Setting) offerFileValue(at string, value *yaml.Node) error {
 		if s.IsRepeatable {
 			accepted = "a list of values"
 		}
-		return UsageErrorf("cannot use %s: %s takes %s", at, s.Name, accepted)
+		return nil, UsageErrorf("cannot use %s: %s takes %s", at, s.Name, accepted)
 	}
-	s.OfferValues(SourceFile, at, values...)
-	return nil
+	return values, nil
 }
 
 // scalarValues returns the values of a list, or the single value.

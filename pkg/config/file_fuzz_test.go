@@ -47,7 +47,7 @@ func FuzzReadConfig(f *testing.F) {
 		all := examples()
 		var driver []string
 		var err error
-		took := allocated(func() { driver, err = readConfig(path, readFile, all, nil) })
+		took := allocated(func() { driver, err = readConfig(SourceFile, path, readFile, all, nil) })
 		if most := uint64(1<<20 + 2048*len(text)); took > most {
 			t.Errorf("%d bytes make %d, and %d is the most", len(text), took, most)
 		}

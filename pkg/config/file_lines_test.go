@@ -26,7 +26,7 @@ func TestSyntaxErrorOfLargeFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := readConfig(path, readFile, examples(), nil)
+			_, err := readConfig(SourceFile, path, readFile, examples(), nil)
 			if err == nil || !strings.Contains(err.Error(), tc.line) {
 				t.Errorf("%v, want line %s", err, tc.line)
 			}

@@ -17,6 +17,7 @@ type Source int
 // The sources of values, from the lowest to the highest precedence.
 const (
 	SourceDefault Source = iota
+	SourceSite
 	SourceFile
 	SourceVariable
 	SourceFlag
@@ -40,10 +41,11 @@ type Setting struct {
 
 	Source     Source
 	RawValues  []string // values of the source, not parsed yet
-	fileLine   string   // file:line, if the source is the file
-	noVariable bool     // no variable can give it
-	noFile     bool     // no file can give it
-	isRemoved  bool     // known only to name its replacement
+	fileLine   string   // file:line, if the source is a file
+	site       siteValues
+	noVariable bool // no variable can give it
+	noFile     bool // no file can give it
+	isRemoved  bool // known only to name its replacement
 }
 
 // Names returns the names of the flag. The library asks each flag for them once per flag, and its
@@ -176,9 +178,19 @@ func (s *Setting) OfferValues(from Source, line string, values ...string) {
 	}
 }
 
-// ApplyValues parses the values from the source with the highest precedence.
+// ApplyValues parses the values that count.
 func (s *Setting) ApplyValues() error {
-	for _, value := range s.RawValues {
+	for _, value := range s.site.values {
+		if err := s.SetValue(value); err != nil {
+			return NodeUsageErrorf(
+				"cannot use %s (%s: %s): %v", s.site.line, s.Name, EscapeLineEnds(value), err)
+		}
+	}
+	own := s.RawValues
+	if s.dropsSite() {
+		own = own[1:]
+	}
+	for _, value := range own {
 		if err := s.SetValue(value); err != nil {
 			return UsageErrorf("cannot use %s: %v", s.describeGiven(value), err)
 		}
@@ -197,7 +209,7 @@ func (s *Setting) describeGiven(value string) string {
 // SourceName names the source of the value.
 func (s *Setting) SourceName() string {
 	switch s.Source {
-	case SourceFile:
+	case SourceFile, SourceSite:
 		return s.fileLine
 	case SourceVariable:
 		return s.EnvVariable()
@@ -212,7 +224,7 @@ func (s *Setting) SourceName() string {
 
 // GivenName names the setting as its source has it: the flag, the variable, or the key of a line.
 func (s *Setting) GivenName() string {
-	if s.Source == SourceFile {
+	if s.Source == SourceFile || s.Source == SourceSite {
 		return s.Name + " in " + s.fileLine
 	}
 	return s.SourceName()
@@ -232,20 +244,26 @@ func (all List) FindSetting(name string) *Setting {
 	return nil
 }
 
-// NameVariables returns the end of an error that names flags: the variables that have set them, which
-// may have been set for another job.
-func (all List) NameVariables(problem string) string {
-	flags := strings.FieldsFunc(problem, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
-	var set []string
+// NameSources adds to an error that names flags the variables and the lines of the site's file that
+// have set them, which may be for another job.
+func (all List) NameSources(err error) error {
+	flags := strings.FieldsFunc(err.Error(), func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
+	var sources []string
+	newError := UsageErrorf
 	for _, s := range all {
-		if s.Source == SourceVariable && slices.Contains(flags, "--"+s.Name) {
-			set = append(set, s.EnvVariable())
+		isNamed := slices.Contains(flags, "--"+s.Name)
+		if isNamed && s.Source == SourceVariable {
+			sources = append(sources, s.EnvVariable())
+		}
+		if isNamed && s.site.line != "" {
+			sources, newError = append(sources, s.site.line), NodeUsageErrorf
 		}
 	}
-	if len(set) == 0 {
-		return ""
+	if sources == nil {
+		return UsageErrorf("%v", err)
 	}
-	return fmt.Sprintf(" (the environment has %s: unset it if it is not for this job)", strings.Join(set, ", "))
+	return newError("%v (set by %s: override it if it is not for this job)", err,
+		strings.Join(sources, ", "))
 }
 
 // IsForFramework reports whether the setting applies to a framework.
@@ -280,8 +298,15 @@ func (all List) ResolveAll(
 			s.OfferValues(SourceVariable, "", value)
 		}
 	}
-	if config := all.FindSetting("config"); config != nil && len(config.RawValues) > 0 && config.RawValues[0] != "" {
-		if driver, err = readConfig(config.RawValues[0], read, all, blocks); err != nil {
+	config := all.FindSetting("config")
+	if config != nil && len(config.RawValues) > 0 && config.RawValues[0] != "" {
+		if driver, err = readConfig(SourceFile, config.RawValues[0], read, all, blocks); err != nil {
+			return nil, err
+		}
+	}
+	// In a run, a subcommand without such a file is for that run, whose log directory is known.
+	if run, _ := lookup(variablePrefix + "RUN_DIR"); config != nil || run == "" {
+		if err := all.OfferSite(SitePath); err != nil {
 			return nil, err
 		}
 	}

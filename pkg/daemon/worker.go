@@ -69,7 +69,8 @@ func (w *worker) joinRun() error {
 			w.node.nodeName(w.node.id.NodeIndex), w.node.id.Size, job.Size)
 	}
 	if job.ConfigDigest != w.node.cfg.Digest() {
-		remedy := "give all nodes the same flags, environment variables and configuration file"
+		remedy := "give all nodes the same flags, environment variables, configuration file and " +
+			config.SitePath
 		if job.ProgramVersion != w.node.cfg.Program {
 			remedy += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.node.cfg.Program,
 				job.ProgramVersion)

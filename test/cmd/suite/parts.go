@@ -124,6 +124,8 @@ var allParts = []part{
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/ranks/rendezvous"},
 	{name: "jobs on this machine", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -parallel 6 -timeout 15m ./test/local/..."},
+	{name: "defaults of a site in /etc/bringupd.yaml", group: "unit", gate: true, lane: computes,
+		needs: []string{"cc", "bubblewrap"}, command: "go test -tags bwrap -timeout 5m -run '^TestSite' ./test/local"},
 	{name: "report page in a browser", group: "soak", gate: true, lane: computes,
 		needs:   []string{"browser", "axe"},
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/inspect/report"},
