@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -79,7 +80,7 @@ func (w *runSelector) awaitRun(ctx context.Context, args []string, waiter runs.W
 // newWaiter returns a Waiter that asks the installed launchers about jobs.
 func (inv *invocation) newWaiter(unlimited bool) runs.Waiter {
 	ask := func(ctx context.Context, job string) launcher.JobState {
-		return launcher.AskJobState(ctx, job, runLauncherProgram)
+		return launcher.AskJobState(ctx, job, process.RunClient)
 	}
 	return runs.Waiter{Ask: ask, Say: inv.printMessage, Unlimited: unlimited}
 }

@@ -173,7 +173,7 @@ func (o *options) setIdentity(cfg *deps.Config, all config.List) (roles.DaemonRo
 	}
 	id.Steps = cfg.StepNames()
 	cfg.Identity, cfg.Address = id, launcher.AddressFinder(id, o.interfaces)
-	cfg.After.Requeue.By = id.NewRequeuer(runLauncherProgram)
+	cfg.After.Requeue.By = id.NewRequeuer(process.RunClient)
 	if cfg.Team, err = o.neededNodes(id); err != nil {
 		return "", err
 	}

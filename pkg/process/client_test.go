@@ -1,4 +1,4 @@
-package main
+package process_test
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // scontrol is the identity that uses Slurm's own client, for job 17.
-var scontrol = launcher.Identity{Launcher: launcher.LauncherSlurm, Job: "17"}.NewRequeuer(runLauncherProgram)
+var scontrol = launcher.Identity{Launcher: launcher.LauncherSlurm, Job: "17"}.NewRequeuer(process.RunClient)
 
 // playScontrol puts a program of that name first in PATH: it records its arguments and then runs
 // the shell lines. The returned function returns the recorded arguments.
@@ -52,7 +53,7 @@ func TestScontrolRequeues(t *testing.T) {
 			"cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or " +
 				"processed for job 17 and more"},
 		{"one signal", "[ -e again ] || { touch again; kill -TERM $$; }", 2, ""},
-		{"always a signal", "kill -TERM $$", maxClientTries, "cannot run scontrol requeue 17: signal: terminated"},
+		{"always a signal", "kill -TERM $$", 3, "cannot run scontrol requeue 17: signal: terminated"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -111,7 +112,7 @@ func TestScontrolIsElsewhere(t *testing.T) {
 func TestRequeuer(t *testing.T) {
 	for _, id := range []launcher.Identity{{Launcher: launcher.LauncherLocal, Job: "17"},
 		{Launcher: launcher.LauncherRanks, Job: "17"}, {Launcher: launcher.LauncherSlurm}, {}} {
-		if by := id.NewRequeuer(runLauncherProgram); by != nil {
+		if by := id.NewRequeuer(process.RunClient); by != nil {
 			t.Errorf("%q can have job %q started anew: %v", id.Launcher, id.Job, by)
 		}
 	}

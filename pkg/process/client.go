@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // maxClientTries is how often a launcher's client program is tried. A launcher that ends a job
@@ -21,16 +20,16 @@ const maxClientTries = 3
 // maxPrinted is the number of characters of a client's output that are a part of an error.
 const maxPrinted = 500
 
-// runLauncherProgram runs a launcher's client program from an absolute directory of PATH, and
-// returns its output: see launcher.ProgramRunner.
-func runLauncherProgram(ctx context.Context, name string, args ...string) (string, error) {
+// RunClient runs a launcher's client program from an absolute directory of PATH, and returns its
+// output: see launcher.ProgramRunner.
+func RunClient(ctx context.Context, name string, args ...string) (string, error) {
 	var out, errs bytes.Buffer
 	path, err := exec.LookPath(name)
 	for try := 1; err == nil; try++ {
 		out.Reset()
 		errs.Reset()
 		argv := append([]string{path}, args...)
-		err = process.Command{Argv: argv, Stdout: &out, Stderr: &errs, WaitDelay: time.Second}.Run(ctx)
+		err = Command{Argv: argv, Stdout: &out, Stderr: &errs, WaitDelay: time.Second}.Run(ctx)
 		switch {
 		case err == nil:
 			return out.String(), nil
