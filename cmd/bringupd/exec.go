@@ -59,11 +59,11 @@ func (e *execCmd) runExec(args []string) error {
 	if err != nil {
 		return err
 	}
-	return e.withRun(&e.selector, args, func(ctx context.Context, again <-chan struct{}, run openedRun) error {
+	return e.withRun(&e.selector, args, func(ctx context.Context, again <-chan struct{}, run runs.Opened) error {
 		if err := e.addRoles(ctx, run.Path(), &order); err != nil {
 			return runArgError(err)
 		}
-		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts,
+		caller := exec.New(run.Dir, run.Job, order, peerlink.TCP{}, exec.DefaultTimeouts,
 			e.streams.Out, e.streams.Err)
 		return e.reportAnswers(caller.Execute(ctx, again))
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // runArgHelp explains how a run can be named.
@@ -85,90 +83,13 @@ func (inv *invocation) newWaiter(unlimited bool) runs.Waiter {
 	return runs.Waiter{Ask: ask, Say: inv.printMessage, Unlimited: unlimited}
 }
 
-// openedRun is a run directory that was opened from outside the job.
-type openedRun struct {
-	*signal.Dir
-	jobRecord record.Job
-	hasEnded  bool
-}
-
 // openSelected opens the selected run. It can refuse a run that has ended.
-func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnded bool) (run openedRun, err error) {
+func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnded bool) (run runs.Opened, err error) {
 	path, err := w.findRun(ctx, args)
-	if err != nil {
-		return run, runArgError(err)
+	if err == nil {
+		run, err = runs.Open(ctx, path, refuseEnded)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return run, err
-	}
-	if run.Dir, run.jobRecord, err = signal.OpenExisting(ctx, path, host); err == nil {
-		run.hasEnded, err = run.HasEnded(ctx)
-	}
-	if err != nil {
-		return run, runArgError(err)
-	}
-	if run.hasEnded && refuseEnded {
-		err = usageErrorf("cannot use run %s: it has ended (%s)", run.Name(), run.Path())
-	}
-	return run, err
-}
-
-// openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
-// single argument is a node if it is a word for logs or an index of a node in the default run, a
-// run or job if that exists, and otherwise a host.
-func (w *runSelector) openNode(ctx context.Context, args []string) (node string, run openedRun, err error) {
-	switch {
-	case len(args) > 2:
-		return "", run, usageErrorf(
-			"cannot use %d arguments: give a node, and one run directory or log directory", len(args))
-	case len(args) == 2 || len(args) == 1 && (runs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
-		node, args = args[0], args[1:]
-	case len(args) == 1 && !strings.Contains(args[0], "/"):
-		_, err := w.findRun(ctx, args)
-		if err == nil {
-			break
-		}
-		newest, noRun := w.openSelected(ctx, nil, false)
-		// A number is that of a job or of a node.
-		if _, notNumber := strconv.Atoi(args[0]); noRun == nil && notNumber == nil {
-			_, noNode := launcher.FindNode(args[0], newest.jobRecord.Size, func(int) string { return "" })
-			return "", run, usageErrorf("%v; and run %s: %v", err, newest.Name(), noNode)
-		}
-		if noRun == nil {
-			return args[0], newest, nil
-		}
-	}
-	run, err = w.openSelected(ctx, args, false)
-	return node, run, err
-}
-
-// isNodeOrRole reports whether an argument is the index of a node or a role in the default run, and
-// not the number of a job or another run.
-func (w *runSelector) isNodeOrRole(ctx context.Context, arg string) bool {
-	if strings.Contains(arg, "/") {
-		return false
-	}
-	index, err := strconv.Atoi(arg)
-	run, openErr := w.openSelected(ctx, nil, false)
-	if openErr != nil || err == nil {
-		return openErr == nil && index < run.jobRecord.Size
-	}
-	return runs.IsRoleWord(arg, run.jobRecord.Plan)
-}
-
-// findNode returns the index and the host of a node that is given by either. The host is empty if
-// the node has not joined.
-func (run openedRun) findNode(ctx context.Context, name string) (int, string, error) {
-	hosts, err := run.NewReader().NodeHosts(ctx, run.jobRecord.Size)
-	if err != nil {
-		return 0, "", err
-	}
-	node, err := launcher.FindNode(name, run.jobRecord.Size, func(node int) string { return hosts[node] })
-	if err != nil {
-		return 0, "", usageErrorf("cannot use run %s: %v", run.Name(), err)
-	}
-	return node, hosts[node], nil
+	return run, runArgError(err)
 }
 
 // requestTimeout is the timeout of requests to the shared file system for which a user waits.
@@ -183,7 +104,7 @@ func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFun
 // withRun opens the selected run, which must not have ended, and calls do with a context that ends at
 // a signal: see withSignals.
 func (inv *invocation) withRun(
-	w *runSelector, args []string, do func(ctx context.Context, again <-chan struct{}, run openedRun) error,
+	w *runSelector, args []string, do func(ctx context.Context, again <-chan struct{}, run runs.Opened) error,
 ) error {
 	return inv.withSignals(func(ctx context.Context, again <-chan struct{}) error {
 		opening, cancel := withRequestTimeout(ctx)

@@ -59,7 +59,7 @@ func (r *logsCmd) runLogs(args []string) error {
 		}
 		printer := runs.LogPrinter{RunDir: run.Dir, Out: out, Wanted: wanted, Follow: r.followLogs}
 		shown, err := printer.PrintLogs(ctx)
-		if silent := runs.DescribePrinters(word, run.jobRecord.Plan); err == nil && shown == 0 && silent != "" {
+		if silent := runs.DescribePrinters(word, run.Job.Plan); err == nil && shown == 0 && silent != "" {
 			r.printMessage("%s of run %s printed nothing", silent, run.Name())
 			return nil
 		}
@@ -84,16 +84,16 @@ func (r *logsCmd) runLogs(args []string) error {
 // openLogs opens the run, and returns the word that selects logs, and their names.
 func (r *logsCmd) openLogs(
 	ctx context.Context, args []string,
-) (run openedRun, word string, wanted runs.LogFilter, err error) {
+) (run runs.Opened, word string, wanted runs.LogFilter, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
-	if word, run, err = r.selector.openNode(ctx, args); err != nil {
-		return run, word, nil, err
+	if word, run, err = runs.Finder(r.selector.findRun).OpenNode(ctx, args); err != nil {
+		return run, word, nil, runArgError(err)
 	}
 	findNode := func(ctx context.Context, name string) (int, error) {
-		node, _, err := run.findNode(ctx, name)
+		node, _, err := run.FindNode(ctx, name)
 		return node, err
 	}
-	wanted, err = runs.SelectLogs(ctx, run.Dir, run.jobRecord.Plan, word, findNode)
+	wanted, err = runs.SelectLogs(ctx, run.Dir, run.Job.Plan, word, findNode)
 	return run, word, wanted, err
 }

@@ -63,7 +63,7 @@ func (inv *invocation) whyCommand() *cli.Command {
 }
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
-func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, run openedRun) error {
+func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, run runs.Opened) error {
 	order := exec.Request{
 		Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true,
 		Nodes: []string{exec.AllNodes + exec.StepsSuffix},
@@ -77,7 +77,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, ru
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	snapshot, err := exec.CollectSnapshot(waiting, again, run.Dir, run.jobRecord, order)
+	snapshot, err := exec.CollectSnapshot(waiting, again, run.Dir, run.Job, order)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -92,10 +92,10 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, again <-chan struct{}, ru
 	}
 	diagnosis := exec.Diagnosis{RunSnapshot: snapshot}
 	if len(a.nodeNames) == 0 {
-		diagnosis.NCCL = exec.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
+		diagnosis.NCCL = exec.AskNCCL(ctx, again, run.Dir, run.Job, order, snapshot)
 	}
 	// What the roles wait for is in the run directory.
-	roles, err := runs.ReadRoles(ctx, run.Path(), run.jobRecord.Plan)
+	roles, err := runs.ReadRoles(ctx, run.Path(), run.Job.Plan)
 	if err != nil {
 		return err
 	}

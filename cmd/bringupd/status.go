@@ -114,9 +114,9 @@ func (s *statusCmd) showShellCommand(ctx context.Context, args []string) {
 	if err != nil {
 		return // the status has been shown
 	}
-	by, job := launcher.Launcher(run.jobRecord.Launcher), textutil.FormatCommand(run.jobRecord.LaunchID)
+	by, job := launcher.Launcher(run.Job.Launcher), textutil.FormatCommand(run.Job.LaunchID)
 	attach := by.CommandHints(job).AttachShell
-	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != "" {
+	if _, host, err := run.FindNode(ctx, "0"); err == nil && host != "" && attach != "" {
 		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", launcher.ForHost(attach, textutil.FormatCommand(host), ""))
 	}
 }

@@ -39,15 +39,15 @@ func (inv *invocation) stopCommand() *cli.Command {
 			return err
 		case job != "" && !launcher.IsRunOf(run.Name(), job):
 			return errNoRunToStop
-		case run.hasEnded:
+		case run.IsEnded:
 			inv.printMessage("run %s has already ended (%s)", run.Name(), run.Path())
 			return nil
 		}
 		if err := run.RequestStop(ctx); err != nil {
 			return err
 		}
-		inv.printMessage("asked run %s of %d %s to end (%s)", run.Name(), run.jobRecord.Size,
-			textutil.PluralForm(run.jobRecord.Size, "node"), run.Path())
+		inv.printMessage("asked run %s of %d %s to end (%s)", run.Name(), run.Job.Size,
+			textutil.PluralForm(run.Job.Size, "node"), run.Path())
 		return nil
 	})
 }
