@@ -1,18 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
@@ -65,7 +62,11 @@ func (e *execCmd) runExec(args []string) error {
 		}
 		caller := exec.New(run.Dir, run.Job, order, peerlink.TCP{}, exec.DefaultTimeouts,
 			e.streams.Out, e.streams.Err)
-		return e.reportAnswers(caller.Execute(ctx, again))
+		answers, err := caller.Execute(ctx, again)
+		if e.exitCode, err = exec.ReportAnswers(answers, err, e.printMessage); errors.Is(err, exec.ErrRefused) {
+			return usageErrorf("%v", err)
+		}
+		return err
 	})
 }
 
@@ -102,44 +103,5 @@ func (e *execCmd) addRoles(ctx context.Context, run string, order *exec.Request)
 	defer cancel()
 	nodes, env, err := runs.SelectNodes(ctx, run, e.roleWords)
 	order.Nodes, order.Env = append(order.Nodes, nodes...), append(env, order.Env...)
-	return err
-}
-
-// reportAnswers reports failures with their nodes, and sets the exit code.
-func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
-	lost := codeOf(health.PeerLost)
-	for _, node := range answers {
-		code := node.Exit.Code
-		switch {
-		case !node.Answered:
-			code = lost
-			if err != nil && !errors.Is(err, unix.EPIPE) {
-				e.printMessage("%s: no answer: %v", node.Host, err)
-			}
-		case node.Exit.Failed != "" || code != 0:
-			e.printMessage("%s: %s", node.Host, cmp.Or(node.Exit.Failed, node.Exit.Exit))
-		}
-		if node.Exit.Dropped > 0 {
-			e.printMessage(
-				"%s: %d bytes of output were dropped: redirect large output to a file",
-				node.Host, node.Exit.Dropped)
-		}
-		e.exitCode = max(e.exitCode, code)
-	}
-	switch {
-	case errors.Is(err, unix.EPIPE): // the reader has closed the pipe
-		e.exitCode = 128 + int(unix.SIGPIPE)
-		return nil
-	case errors.Is(err, exec.ErrRefused):
-		return usageErrorf("%v", err)
-	case errors.Is(err, exec.ErrNoAnswer), errors.Is(err, exec.ErrRunOver):
-		e.exitCode = max(e.exitCode, lost)
-		if len(answers) == 0 {
-			e.printMessage(
-				"cannot run the command: %v; check the run with bringupd status; its bringupd may also be "+
-					"older than exec", err)
-		}
-		return nil
-	}
 	return err
 }

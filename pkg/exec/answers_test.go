@@ -1,18 +1,17 @@
-package main
+package exec_test
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/exec"
 )
 
-func TestExecConclude(t *testing.T) {
+func TestReportAnswers(t *testing.T) {
 	node := func(nodeIndex, code int) exec.Result {
 		exit := exec.Exit{Code: code, Exit: fmt.Sprintf("exit code %d", code)}
 		return exec.Result{NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex), Answered: true, Exit: exit}
@@ -29,36 +28,32 @@ func TestExecConclude(t *testing.T) {
 	}{
 		{"all is well", []exec.Result{node(0, 0), node(1, 0)}, nil, 0, ""},
 		{"the highest of several, which is not the last", []exec.Result{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
-			"bringupd: n0: exit code 3\nbringupd: n1: exit code 7\nbringupd: n2: exit code 5\n"},
-		{"a node is lost", []exec.Result{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
+			"n0: exit code 3\nn1: exit code 7\nn2: exit code 5\n"},
+		{"a node is lost", []exec.Result{node(0, 0), lost}, nil, 76, "n1: the node is lost\n"},
 		{"the run was stopped, and the command with it", []exec.Result{node(0, 143)}, nil, 143,
-			"bringupd: n0: exit code 143\n"},
+			"n0: exit code 143\n"},
 		{"the run has ended, and one says nothing of it", []exec.Result{node(0, 1), silent}, exec.ErrRunOver, 76,
-			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended in the meantime\n"},
+			"n0: exit code 1\nn2: no answer: the run has ended in the meantime\n"},
 		{"the run has ended before anybody began", nil, exec.ErrRunOver, 76,
-			"bringupd: cannot run the command: the run has ended in the meantime; check the run " +
+			"cannot run the command: the run has ended in the meantime; check the run " +
 				"with bringupd status; its bringupd may also be older than exec\n"},
 		{"nobody has looked at it", nil, exec.ErrNoAnswer, 76,
-			"bringupd: cannot run the command: the run's head does not respond; check the run " +
+			"cannot run the command: the run's head does not respond; check the run " +
 				"with bringupd status; its bringupd may also be older than exec\n"},
 		{"who reads has gone", []exec.Result{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			errs := open(t, filepath.Join(t.TempDir(), "err"))
-			e := &execCmd{invocation: &invocation{streams: config.Streams{Err: errs}}}
-			if err := e.reportAnswers(tc.nodes, tc.err); err != nil || e.exitCode != tc.code ||
-				content(t, errs.Name()) != tc.says {
-				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.exitCode, tc.code, err,
-					content(t, errs.Name()))
+			var said strings.Builder
+			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+			if code, err := exec.ReportAnswers(tc.nodes, tc.err, say); err != nil || code != tc.code ||
+				said.String() != tc.says {
+				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", code, tc.code, err, &said)
 			}
 		})
 	}
-	e := &execCmd{invocation: &invocation{}}
-	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", exec.ErrRefused)); !config.IsUsageError(err) {
-		t.Errorf("a refusal is %v", err)
-	}
-	odd := errors.New("odd")
-	if err := e.reportAnswers(nil, odd); !errors.Is(err, odd) {
-		t.Errorf("what is odd is %v", err)
+	for _, odd := range []error{fmt.Errorf("%w: no", exec.ErrRefused), errors.New("odd")} {
+		if _, err := exec.ReportAnswers(nil, odd, nil); !errors.Is(err, odd) {
+			t.Errorf("%v becomes %v", odd, err)
+		}
 	}
 }
