@@ -153,3 +153,23 @@ func TestLogsOfRanks(t *testing.T) {
 		})
 	}
 }
+
+// TestLogsPart prints the last lines of a log, and one that has changed since a time.
+func TestLogsPart(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	log := filepath.Join(dir, signal.LogsDir, "driver.log")
+	writeFile(t, log, "a\nb\nc\n")
+	before := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(log, before, before); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"--tail=2": "b\nc\n", "-n 0": "", "-f -n 1": "c\n", "--since=2h": "a\nb\nc\n", "--since=59m": "",
+	} {
+		if got := call(t, nil, append(append([]string{"logs"}, strings.Fields(args)...), dir)...); got.code != 0 || got.out != want {
+			t.Errorf("%s: %+v, want %q", args, got, want)
+		}
+	}
+	refused(t, call(t, nil, "logs", "--tail=-1", dir), 64, "cannot use --tail=-1: give a whole number")
+	refused(t, call(t, nil, "logs", "--since=yesterday", dir), 64, "cannot use --since=yesterday: give a duration")
+}

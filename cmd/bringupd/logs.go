@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -22,13 +24,21 @@ type logsCmd struct {
 	selector   runSelector
 	followLogs bool
 	rawOutput  bool
+	part       runs.LogRange
 }
 
 func (inv *invocation) logsCommand() *cli.Command {
-	r := &logsCmd{invocation: inv}
+	r := &logsCmd{invocation: inv, part: runs.LogRange{Tail: -1, Say: inv.printMessage}}
+	parseSince := func(text string) (time.Time, error) { return runs.ParseSince(text, time.Now()) }
 	own := r.selector.settings(outputHeading,
 		config.NewSwitch("follow", &r.followLogs,
 			"follow the log until the run ends").WithShortName("f"),
+		config.NewNumber("tail", &r.part.Tail, 0, math.MaxInt32,
+			"print only the last N lines of each log (-n for short); with --follow, also what follows").
+			WithShortName("n"),
+		config.NewOptional("since", "TIME", &r.part.Since, parseSince,
+			"leave out logs that have not changed for this time, such as 10m or 2d, or since this time, such as "+
+				"12:00 or 2026-11-21T12:00:00, and older records of daemons; other lines have no dates"),
 		config.NewSwitch("raw", &r.rawOutput,
 			"do not escape control characters on a terminal"),
 	)
@@ -57,7 +67,7 @@ func (r *logsCmd) runLogs(args []string) error {
 		if console.IsTerminal(r.streams.Out) && !r.rawOutput {
 			out = &textutil.EscapingWriter{Writer: out}
 		}
-		printer := runs.LogPrinter{RunDir: run.Dir, Out: out, Wanted: wanted, Follow: r.followLogs}
+		printer := runs.LogPrinter{RunDir: run.Dir, Out: out, Wanted: wanted, Follow: r.followLogs, LogRange: r.part}
 		shown, err := printer.PrintLogs(ctx)
 		if silent := runs.DescribePrinters(word, run.Job.Plan); err == nil && shown == 0 && silent != "" {
 			r.printMessage("%s of run %s printed nothing", silent, run.Name())

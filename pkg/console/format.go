@@ -46,26 +46,37 @@ const maxRecordLength = 1 << 20
 // LogFormatter converts a daemon's own log to readable lines while it is read piece by piece. Lines
 // that are not records are left unchanged. Control sequences of terminals, which JSON may hide, are
 // escaped.
-type LogFormatter struct{ splitter process.LineSplitter }
+type LogFormatter struct {
+	splitter process.LineSplitter
+	since    time.Time // the lines before the first record since then are left out; zero: none
+}
 
-// NewLogFormatter returns an [LogFormatter] at the beginning of a log.
-func NewLogFormatter() *LogFormatter {
-	return &LogFormatter{process.LineSplitter{MaxLength: maxRecordLength}}
+// NewLogFormatter returns a [LogFormatter] at the beginning of a log, or of a part of it. It leaves out
+// the lines before the first record since a time, unless that is zero.
+func NewLogFormatter(since time.Time) *LogFormatter {
+	return &LogFormatter{process.LineSplitter{MaxLength: maxRecordLength}, since}
 }
 
 // FormatNext returns the readable form of the lines that are completed by piece.
 func (e *LogFormatter) FormatNext(piece []byte) (text []byte) {
-	e.splitter.Add(piece, func(line []byte, _ bool) { text = append(text, formatLine(line)...) })
+	e.splitter.Add(piece, func(line []byte, _ bool) { text = append(text, e.formatLine(line)...) })
 	return text
 }
 
 // FormatRest returns the readable form of an incomplete last line.
 func (e *LogFormatter) FormatRest() (text []byte) {
-	e.splitter.Flush(func(line []byte, _ bool) { text = formatLine(line) })
+	e.splitter.Flush(func(line []byte, _ bool) { text = e.formatLine(line) })
 	return text
 }
 
-func formatLine(line []byte) []byte {
+func (e *LogFormatter) formatLine(line []byte) []byte {
+	if !e.since.IsZero() {
+		var known struct{ At time.Time }
+		if json.Unmarshal(line, &known) != nil || known.At.Before(e.since) {
+			return nil
+		}
+		e.since = time.Time{}
+	}
 	if text, ok := FormatRecord(line); ok {
 		line = []byte(text)
 	}

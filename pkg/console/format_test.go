@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestEar(t *testing.T) {
@@ -22,7 +23,7 @@ func TestEar(t *testing.T) {
 		{"no end", `{"level":"info","msg":"cut`, "{\"level\":\"info\",\"msg\":\"cut\n"},
 		{"a line without end", strings.Repeat("x", maxRecordLength+10), strings.Repeat("x", maxRecordLength+10) + "\n"},
 	} {
-		v := NewLogFormatter()
+		v := NewLogFormatter(time.Time{})
 		var got []byte
 		for rest := []byte(tc.text); len(rest) > 0; {
 			n := min(7919, len(rest))
@@ -36,6 +37,27 @@ func TestEar(t *testing.T) {
 		}
 		if string(got) != tc.want {
 			t.Errorf("%s: %.300q, not %.300q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestFormatSince verifies that the lines before the first record since a time are left out, and no
+// later ones.
+func TestFormatSince(t *testing.T) {
+	const text = `{"level":"info","at":"2026-11-22T02:21:19Z","msg":"a"}` + "\npanic\n" +
+		`{"level":"info","at":"2026-11-22T02:21:20Z","msg":"b"}` + "\nno record\n" +
+		`{"level":"info","at":"2026-11-22T02:21:19Z","msg":"c"}` + "\n"
+	for since, want := range map[string]string{
+		"2026-11-22T02:21:20Z":      "02:21:20.000 info b\nno record\n02:21:19.000 info c\n",
+		"2026-11-22T03:21:20+01:00": "02:21:20.000 info b\nno record\n02:21:19.000 info c\n",
+		"2026-11-22T02:21:21Z":      "",
+	} {
+		at, err := time.Parse(time.RFC3339, since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(NewLogFormatter(at).FormatNext([]byte(text))); got != want {
+			t.Errorf("since %s: %q, not %q", since, got, want)
 		}
 	}
 }

@@ -136,6 +136,7 @@ type LogPrinter struct {
 	Out    io.Writer
 	Wanted LogFilter
 	Follow bool // until the run is over
+	LogRange
 
 	positions   map[string]*logPosition // keyed by the names of the logs
 	lastPrinted string                  // name of the log whose lines were printed last
@@ -150,7 +151,7 @@ type logPosition struct {
 // PrintLogs prints the logs and, if Follow is set, new lines until the run is over. It returns the
 // number of logs.
 func (r *LogPrinter) PrintLogs(ctx context.Context) (int, error) {
-	r.positions = make(map[string]*logPosition)
+	r.positions = nil
 	var last time.Time // deadline for the last lines after the end of the run
 	for {
 		isLast, err := r.isLastPass(ctx, &last)
@@ -211,13 +212,10 @@ func (r *LogPrinter) printNew(ctx context.Context) error {
 		if _, index, ok := signal.ParseLogName(name); !ok || !r.Wanted(name, index) {
 			continue
 		}
-		if names = append(names, name); r.positions[name] == nil {
-			at := new(logPosition)
-			if strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-") {
-				at.formatter = console.NewLogFormatter()
-			}
-			r.positions[name] = at
-		}
+		names = append(names, name)
+	}
+	if err := r.startLogs(ctx, folder, names); err != nil {
+		return err
 	}
 	for _, name := range names {
 		if err := r.printLog(ctx, folder, name); err != nil {
