@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,8 +11,11 @@ import (
 
 func (inv *invocation) listCommand() *cli.Command {
 	var which runSelector
-	asJSON := false
-	own := which.settings(outputHeading, config.NewSwitch("json", &asJSON, "print JSON"))
+	asJSON, keepWatching := false, false
+	own := which.settings(outputHeading,
+		config.NewSwitch("watch", &keepWatching, "print the list again when it changes, until Ctrl-C: in place "+
+			"on a terminal").WithShortName("w"),
+		config.NewSwitch("json", &asJSON, "print JSON; with --watch, one line for each change"))
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY | JOB]",
@@ -27,27 +28,31 @@ func (inv *invocation) listCommand() *cli.Command {
 			return usageErrorf("cannot list %d directories: give one log directory", len(args))
 		}
 		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
+			reading, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
 			defer cancel()
 			job := ""
-			if len(args) == 1 && !runs.IsDirectory(ctx, args[0]) {
+			if len(args) == 1 && !runs.IsDirectory(reading, args[0]) {
 				job, args = args[0], nil
 			}
 			logDir, err := which.listedDir(args)
 			if err != nil {
 				return err
 			}
-			list, err := runs.ListRuns(ctx, logDir, job)
-			switch {
-			case err != nil:
+			list, err := runs.ListRuns(reading, logDir, job)
+			if err != nil {
 				return runArgError(err)
-			case asJSON:
-				return writeJSON(inv.streams.Out, list)
-			case len(list.Runs) == 0:
+			}
+			writer := runs.StatusWriter{Out: inv.streams.Out, Updates: keepWatching}
+			show := writer.WriteList
+			if asJSON {
+				show = writer.WriteListJSON
+			} else if len(list.Runs) == 0 {
 				inv.printMessage("there are no runs in %s", logDir)
 			}
-			_, err = io.WriteString(inv.streams.Out, list.Text(time.Now()))
-			return err
+			if !keepWatching {
+				return show(list)
+			}
+			return runs.WatchRuns(ctx, list, job, show)
 		})
 	})
 }

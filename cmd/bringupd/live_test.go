@@ -154,6 +154,34 @@ func TestLogsOfRanks(t *testing.T) {
 	}
 }
 
+// TestWatchList verifies that a terminal shows the list until a signal, which gives the exit code.
+func TestWatchList(t *testing.T) {
+	dir := filepath.Dir(endedRun(t, "4711.0"))
+	forget(t)
+	master, slave := terminal(t)
+	signals := make(chan os.Signal, 1)
+	ended := make(chan int)
+	go func() {
+		ended <- runMain([]string{"bringupd", "list", "-w", dir}, signals,
+			config.Streams{In: os.Stdin, Out: slave, Err: os.Stderr})
+	}()
+	shown, piece := "", make([]byte, 4096)
+	for !strings.Contains(shown, "4711.0") || !strings.Contains(shown, "\x1b[J") {
+		n, err := master.Read(piece)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown += string(piece[:n])
+	}
+	signals <- os.Interrupt
+	if code := <-ended; code != 130 || !strings.HasPrefix(shown, "RUN ") {
+		t.Errorf("code %d after %q", code, shown)
+	}
+	if err := slave.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLogsPart prints the last lines of a log, and one that has changed since a time.
 func TestLogsPart(t *testing.T) {
 	dir := endedRun(t, "4711.0")

@@ -189,6 +189,17 @@ func (l List) Text(now time.Time) string {
 	return b.String()
 }
 
+// withoutTimes returns the list without what changes merely because time passes.
+func (l List) withoutTimes() List {
+	l.Runs = slices.Clone(l.Runs)
+	for i := range l.Runs {
+		if run := &l.Runs[i]; run.EndedAt == nil {
+			run.Duration = 0
+		}
+	}
+	return l
+}
+
 // maxListedError is the maximum length in characters of an error in the table.
 const maxListedError = 60
 

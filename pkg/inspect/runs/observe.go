@@ -91,21 +91,46 @@ func (o *Observer) unchangedFor(run *timeline.Run, seen timeline.Observation) ti
 func (o *Observer) Watch(
 	ctx context.Context, first timeline.Status, show func(timeline.Status) error, isDone func(timeline.Status) bool,
 ) error {
-	for status := first; ; {
-		if err := show(status); err != nil || isDone(status) {
+	return watch(ctx, first, o.pollDuration, func(last timeline.Status) timeline.Status {
+		next, err := o.ReadStatus(ctx)
+		if err != nil {
+			next = last
+			next.Problems = []string{err.Error()}
+		}
+		return next
+	}, show, isDone)
+}
+
+// WatchRuns calls show with the runs of a log directory, which are first at first, until ctx ends. job
+// is that of [ListRuns]. A poll that fails, which may be temporary, changes nothing.
+func WatchRuns(ctx context.Context, first List, job string, show func(List) error) error {
+	return watch(ctx, first, 0, func(last List) List {
+		poll, cancel := withPollTimeout(ctx)
+		defer cancel()
+		if next, err := ListRuns(poll, last.LogDir, job); err == nil {
+			return next
+		}
+		return last
+	}, show, func(List) bool { return false })
+}
+
+// watch calls show with first and then with what each poll returns, until isDone reports that it is
+// enough, or ctx ends. took is how long the first poll has taken.
+func watch[T any](
+	ctx context.Context, first T, took time.Duration, poll func(last T) T, show func(T) error, isDone func(T) bool,
+) error {
+	for state := first; ; {
+		if err := show(state); err != nil || isDone(state) {
 			return err
 		}
-		if !ctxutil.SleepContext(ctx, max(pollInterval, 10*o.pollDuration)) {
+		if !ctxutil.SleepContext(ctx, max(pollInterval, 10*took)) {
 			return context.Cause(ctx)
 		}
-		next, err := o.ReadStatus(ctx)
+		began := time.Now()
+		next := poll(state)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil {
-			next = status
-			next.Problems = []string{err.Error()}
-		}
-		status = next
+		state, took = next, time.Since(began)
 	}
 }

@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
 
-// StatusWriter writes the states of a run, one after the other. It is not safe for concurrent use.
+// StatusWriter writes the states of a run, or of a list of runs, one after the other. It is not safe for
+// concurrent use.
 type StatusWriter struct {
 	Out   *os.File
 	Style timeline.TextStyle
@@ -45,6 +48,35 @@ func (w *StatusWriter) WriteText(status timeline.Status) error {
 	if !status.Over() {
 		lines = lines[:min(len(lines), max(1, height-1))]
 	}
+	return w.redraw(lines)
+}
+
+// WriteList writes a list as text. On a terminal without room for all runs, the oldest are left out.
+func (w *StatusWriter) WriteList(list List) error {
+	text := list.Text(time.Now())
+	width, height := terminalSize(w.Out)
+	switch isFirst := w.lastShown == nil; {
+	case !w.Updates:
+	case height > 0:
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if more := len(lines) - max(2, height-1); more > 0 {
+			lines = slices.Delete(lines, 1, 1+more)
+		}
+		for i := range lines {
+			lines[i] = textutil.TruncateText(lines[i], cmp.Or(width, len(lines[i])))
+		}
+		return w.redraw(lines)
+	case !w.hasChanged([]byte(list.withoutTimes().Text(time.Time{}))):
+		return nil
+	case !isFirst:
+		text = "\n" + text
+	}
+	_, err := io.WriteString(w.Out, text)
+	return err
+}
+
+// redraw overwrites the lines that were drawn before.
+func (w *StatusWriter) redraw(lines []string) error {
 	_, err := io.WriteString(w.Out, redrawLines(lines, w.drawnLines))
 	w.drawnLines = len(lines)
 	return err
@@ -76,16 +108,23 @@ func (w *StatusWriter) hasChanged(shown []byte) bool {
 
 // WriteJSON writes the state as JSON: one object, or with updates one line for each change.
 func (w *StatusWriter) WriteJSON(status timeline.Status) error {
+	return w.writeJSON(status, status.WithoutTimes())
+}
+
+// WriteListJSON writes a list as WriteJSON writes a state.
+func (w *StatusWriter) WriteListJSON(list List) error { return w.writeJSON(list, list.withoutTimes()) }
+
+func (w *StatusWriter) writeJSON(state, withoutTimes any) error {
 	encoder := json.NewEncoder(w.Out)
 	if !w.Updates {
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(status)
+		return encoder.Encode(state)
 	}
-	current, err := json.Marshal(status.WithoutTimes())
+	current, err := json.Marshal(withoutTimes)
 	if err != nil || !w.hasChanged(current) {
 		return err
 	}
-	return encoder.Encode(status)
+	return encoder.Encode(state)
 }
 
 // redrawLines returns lines that overwrite those drawn before.
