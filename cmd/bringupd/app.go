@@ -30,6 +30,8 @@ type invocation struct {
 	ownArgs   []string // the part before "--"
 	logsJSON  bool     // standard error is JSON
 	exitCode  int      // set by a subcommand that ends with a code and without an error
+	// completes gets the settings and arguments instead of the subcommand; nil: run it
+	completes func(all config.List, args []string)
 }
 
 func runMain(args []string, signals <-chan os.Signal, files config.Streams) int {
@@ -53,12 +55,13 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		args, inv.exitCode = append(args[:1:1], "help"), codeOf(health.Launch) // as on a login node
 	}
 	args = withDefaultCommand(app, args)
-	command, partial := app.Command(args[1]), args[len(args)-2]
+	command := app.Command(args[1])
 	switch {
+	case args[len(args)-1] == completionFlag && command != nil && command.BashComplete == nil:
+		inv.complete(app, command, args[2:len(args)-1])
+		return 0
 	case args[len(args)-1] == completionFlag:
-		if command != nil && command.BashComplete == nil {
-			command.BashComplete = completeFlags(command, partial)
-		}
+		args = append(args[:min(2, len(args)-1):2], completionFlag)
 	case slices.ContainsFunc(args, isHelpFlag): // only then, because it takes a millisecond
 		command.CustomHelpTemplate = verbatimTemplate(helpText(command))
 	case slices.Contains(runArgCommands, args[1]):
@@ -230,6 +233,10 @@ func (inv *invocation) completeCommand(
 		}
 		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile); err != nil {
 			return err
+		}
+		if inv.completes != nil {
+			inv.completes(all, ctx.Args().Slice())
+			return nil
 		}
 		return do(ctx.Args().Slice())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/deploy"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 )
 
 // completionFlag is the last argument of a call by a completion script: see cli.App.
@@ -76,24 +79,79 @@ func completeWords(words ...string) cli.BashCompleteFunc {
 	return func(c *cli.Context) { _, _ = io.WriteString(c.App.Writer, strings.Join(words, "\n")+"\n") }
 }
 
-// completeFlags prints the flags of a subcommand that begin with partial, or the values of a flag.
-// The library's own function prints hidden flags, but no values.
-func completeFlags(command *cli.Command, partial string) cli.BashCompleteFunc {
-	return func(c *cli.Context) {
-		for _, s := range visibleSettings(command) {
-			texts := []string{"--" + s.Name}
-			if s.Placeholder != "" {
-				texts[0] += "="
-			}
-			for _, word := range s.AcceptedWords {
-				texts = append(texts, texts[0]+word)
-			}
-			isValue := strings.HasPrefix(partial, texts[0])
-			for i, text := range texts {
-				if strings.HasPrefix(partial, "-") && strings.HasPrefix(text, partial) && (i > 0) == isValue {
-					_, _ = fmt.Fprintln(c.App.Writer, text)
-				}
+// completedArgs are the kinds of names that each argument of a subcommand can be.
+var completedArgs = map[string][][]runs.NameKind{
+	"status": {{runs.RunNames}}, "report": {{runs.RunNames}}, "wait": {{runs.RunNames}},
+	"why": {{runs.RunNames}}, "exec": {{runs.RunNames}}, "stop": {{runs.RunNames}}, "list": {{runs.RunNames}},
+	"logs":  {{runs.LogNames, runs.RoleNames, runs.NodeNames, runs.RunNames}, {runs.RunNames}},
+	"roles": {{runs.RoleNames, runs.RunNames}, {runs.RunNames}},
+}
+
+// completedFlags are those of the values of flags of these subcommands.
+var completedFlags = map[string]runs.NameKind{
+	"node": runs.NodeNames, "role": runs.RoleNames, "instance": runs.InstanceNames,
+}
+
+// complete prints what the last of the words after a subcommand can become: a flag, a value of one, or
+// the name of a run or of something in it. It prints nothing else, also no error.
+func (inv *invocation) complete(app *cli.App, command *cli.Command, words []string) {
+	partial, flag := "", ""
+	if last := len(words) - 1; last >= 0 {
+		partial, words = words[last], words[:last]
+	}
+	isFlag := strings.HasPrefix(partial, "-")
+	if last := len(words) - 1; last >= 0 && !isFlag && config.TakesNextArg(command, words[last]) {
+		flag, words, isFlag = words[last]+"=", words[:last], true
+	}
+	name, value, isValue := strings.Cut(flag+partial, "=")
+	kind, isName := completedFlags[strings.TrimLeft(name, "-")]
+	args := completedArgs[command.Name]
+	if isFlag && (!isValue || !isName || args == nil) {
+		for _, text := range matchingFlags(command, flag+partial) {
+			_, _ = fmt.Fprintln(app.Writer, strings.TrimPrefix(text, flag))
+		}
+		return
+	}
+	inv.completes = func(all config.List, given []string) {
+		which := runSelector{logDirSetting: all.FindSetting("log-dir")}
+		which.logDir, _ = which.logDirSetting.CurrentValue().(string)
+		kinds, before, prefix := []runs.NameKind{kind}, strings.TrimPrefix(name+"=", flag), value
+		if !isFlag && len(given) < len(args) {
+			kinds, before, prefix, given = args[len(given)], "", partial, nil
+		} else if !isFlag {
+			return
+		}
+		logDir, err := which.listedDir(nil)
+		if err != nil {
+			return
+		}
+		for _, found := range runs.Finder(which.findRun).Complete(
+			context.Background(), logDir, given, prefix, kinds...) {
+			_, _ = fmt.Fprintln(app.Writer, before+found)
+		}
+	}
+	words = textutil.MapSlice(words, runs.UnquoteWord)
+	app.ErrWriter = io.Discard
+	_ = app.Run(slices.Concat([]string{app.Name, command.Name}, config.FlagsFirst(command, words)))
+}
+
+// matchingFlags returns the flags of a subcommand that begin with partial, or the values of a flag. The
+// library's own function prints hidden flags, but no values.
+func matchingFlags(command *cli.Command, partial string) (matching []string) {
+	for _, s := range visibleSettings(command) {
+		texts := []string{"--" + s.Name}
+		if s.Placeholder != "" {
+			texts[0] += "="
+		}
+		for _, word := range s.AcceptedWords {
+			texts = append(texts, texts[0]+word)
+		}
+		isValue := strings.HasPrefix(partial, texts[0])
+		for i, text := range texts {
+			if strings.HasPrefix(text, partial) && (i > 0) == isValue {
+				matching = append(matching, text)
 			}
 		}
 	}
+	return matching
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // askBash returns the completions that bash offers for a line, split into words as bash does; the
@@ -21,7 +24,8 @@ func askBash(t *testing.T, line string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := strings.Split(strings.ReplaceAll(line, "=", " = "), " ")
+	spaced := strings.NewReplacer("=", " = ", ":", " : ").Replace(line)
+	words := strings.Split(spaced, " ")
 	words = slices.DeleteFunc(words[:len(words)-1], func(word string) bool { return word == "" })
 	words = append(words, line[strings.LastIndexAny(line, " =")+1:])
 	if strings.HasSuffix(line, "=") {
@@ -65,6 +69,53 @@ func TestBashCompletes(t *testing.T) {
 		if got := strings.Join(askBash(t, line), " "); got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
 		}
+	}
+}
+
+// TestBashCompletesNames completes the names of runs, and of nodes and logs of a run.
+func TestBashCompletesNames(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	for node, host := range []string{"n10", "n11"} {
+		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, record.StateJoined),
+			&record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0",
+				NodeIndex: node, Host: host}})
+	}
+	logDir := filepath.Dir(dir)
+	for _, name := range []string{"4712.0", "$(touch hacked)"} {
+		if err := os.MkdirAll(filepath.Join(logDir, name, signal.ControlDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget(t)
+	t.Chdir(t.TempDir())
+	t.Setenv("LOGS", filepath.Dir(logDir))
+	for line, want := range map[string]string{
+		"bringupd status --log-dir=DIR 47":                       "4712.0 4711.0",
+		"bringupd status --log-dir DIR 4711":                     "4711.0",
+		"bringupd status --verbose --log-dir=DIR ":               "4712.0 4711.0",
+		"bringupd status --log-dir=$LOGS/bringupd-logs ":         "4712.0 4711.0",
+		"bringupd status --log-dir=DIR 4711.0 ":                  "",
+		"bringupd status --serve=127.0.0.1:0 --log-dir=DIR 4712": "4712.0",
+		"bringupd status --log-dir=DIR/none ":                    "",
+		"bringupd status --wrong --log-dir=DIR ":                 "",
+		"bringupd logs --log-dir=DIR dr":                         "",
+		"bringupd logs driver --log-dir=DIR ":                    "4712.0 4711.0",
+		"bringupd exec --log-dir=DIR --node n 4711.0":            "4711.0",
+		"bringupd exec DIR/4711.0 --node n1":                     "n10 n11",
+		"bringupd exec DIR/4711.0 --node=n1":                     "n10 n11",
+		"bringupd exec DIR/4711.0 --all --node=":                 "0 1 n10 n11",
+		"bringupd why DIR/4711.0 --node=n10":                     "n10",
+		"bringupd logs DIR/4711.0 --ta":                          "--tail=",
+		"bringupd prune --log-dir=DIR ":                          "",
+		"bringupd exec DIR/4711.0 -- n1":                         "",
+	} {
+		line = strings.ReplaceAll(line, "DIR", logDir)
+		if got := strings.Join(askBash(t, line), " "); got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+	if _, err := os.Lstat("hacked"); err == nil {
+		t.Error("the name of a run was executed")
 	}
 }
 

@@ -97,7 +97,7 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 			continue
 		}
 		flags = append(flags, args[at])
-		if takesNextArg(command, args[at]) && at+1 < len(args) {
+		if TakesNextArg(command, args[at]) && at+1 < len(args) {
 			at++
 			flags = append(flags, args[at])
 		}
@@ -105,7 +105,8 @@ func FlagsFirst(command *cli.Command, args []string) []string {
 	return append(flags, others...)
 }
 
-func takesNextArg(command *cli.Command, arg string) bool {
+// TakesNextArg reports whether an argument is a flag of a subcommand whose value is the next one.
+func TakesNextArg(command *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, flag := range command.Flags {
 		if s, is := flag.(*Setting); is && s.Placeholder != "" && slices.Contains(s.Names(), name) {
