@@ -125,7 +125,8 @@ func isHelpFlag(arg string) bool {
 	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, name)
 }
 
-var runArgCommands = []string{"status", "report", "logs", "why", "exec", "stop", "kv", "list", "wait", "roles"}
+var runArgCommands = []string{"status", "report", "logs", "why", "exec", "stop", "kv", "list", "wait", "roles",
+	"bad-nodes"}
 
 // splitDriver splits the arguments at the first "--".
 func splitDriver(args []string) (own, driver []string, dashed bool) {
@@ -197,8 +198,9 @@ func (inv *invocation) newApp() *cli.App {
 		inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
 	inv.addCommands(app, "Act on a run",
 		inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
-	inv.addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(),
-		inv.rolesCommand(), inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
+	inv.addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.badNodesCommand(),
+		inv.topologyCommand(), inv.rolesCommand(), inv.scriptCommand(), inv.completionCommand(),
+		inv.versionCommand(), inv.helpCommand())
 	inv.addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand())
 	inv.addCommands(app, "", removedCommands()...)
 	return app

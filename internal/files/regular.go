@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,9 +58,14 @@ func readJudged(path string, maxBytes int64, owners []int) ([]byte, error) {
 	if err == nil && owners != nil {
 		err = judgeWriters(path, info, owners)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	return readRegular(file, info, maxBytes)
+}
+
+func readRegular(file *os.File, info fs.FileInfo, maxBytes int64) ([]byte, error) {
+	switch {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("it is not a regular file (%s)", info.Mode().Type())
 	case info.Size() > maxBytes:
