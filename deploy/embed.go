@@ -7,7 +7,7 @@ import (
 	"path"
 )
 
-//go:embed flux kubernetes lsf pbs slurm
+//go:embed flux kubernetes lsf pbs slurm/*.sbatch slurm/ray.sub
 var files embed.FS
 
 // Script is a script that a user adapts to a site and submits.

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,5 +177,40 @@ func TestSiteWithAPrivateTmp(t *testing.T) {
 		if err != nil || len(out) > 0 {
 			t.Errorf("/tmp of node %d has %q: %v", node, out, err)
 		}
+	}
+}
+
+// TestSiteWithAProlog checks that the shipped prolog drains a node with a lost GPU, with the finding as
+// the reason, and that Slurm runs the job on other nodes.
+func TestSiteWithAProlog(t *testing.T) {
+	bed := claim(t, fewNodes)
+	built, err := library()
+	must(t, err)
+	dir, err := os.MkdirTemp(filepath.Dir(built.Library), "answers-*")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	fake := built.In(dir)
+	must(t, fake.Answer("n0", "gpu 3 handle 15"))
+	check := copyFile(t, "../../deploy/slurm/prolog.sh", dir)
+	// The check runs without the variables of the prolog.
+	wrapper := filepath.Join(dir, "bringupd")
+	must(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nexport '"+fake.Env()+"' LD_LIBRARY_PATH="+
+		filepath.Dir(built.Library)+"\nexec "+program+" \"$@\"\n"), 0o755))
+	must(t, bed.SetProlog("#!/bin/sh\nBRINGUPD="+wrapper+" exec bash "+check+"\n"))
+	t.Cleanup(func() {
+		must(t, bed.SetProlog("#!/bin/sh\n"))
+		resume := bed.OnNode(context.Background(), 0, "scontrol", "update", "nodename=n0", "state=resume")
+		if out, err := resume.CombinedOutput(); err != nil {
+			t.Errorf("cannot resume the node: %v: %s", err, out)
+		}
+	})
+	b := bed.submit(t, "#!/bin/sh\nsrun hostname | sort\n", "--nodes=2", "--ntasks-per-node=1", "--requeue",
+		"--mem=200")
+	b.wait("n1\nn2\n")
+	shown, err := bed.Command(t.Context(), "scontrol", "show", "node", "n0").CombinedOutput()
+	must(t, err)
+	_, reason, _ := strings.Cut(string(shown), "Reason=bringupd: gpu.count")
+	if !strings.Contains(string(shown), "+DRAIN") || !strings.Contains(reason, "GPU 3") {
+		t.Errorf("the node is\n%s", shown)
 	}
 }

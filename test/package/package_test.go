@@ -61,6 +61,7 @@ func TestDeb(t *testing.T) {
 		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd",
 		"zsh/vendor-completions/_bringupd",
 		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch",
+		"doc/bringupd/deploy/slurm/prolog.sh", "doc/bringupd/deploy/nhc/bringupd.nhc",
 		"bringupd/spack/packages/bringupd/package.py", "doc/bringupd/copyright",
 	} {
 		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {

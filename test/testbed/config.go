@@ -29,6 +29,11 @@ func (b *Bed) writeConfigs() error {
 	if err := os.WriteFile(prolog, []byte(taskProlog), 0o755); err != nil {
 		return fmt.Errorf("cannot write the testbed's task prolog: %v", err)
 	}
+	if b.cfg.Site {
+		if err := b.SetProlog("#!/bin/sh\n"); err != nil {
+			return err
+		}
+	}
 	return b.makeGPUs()
 }
 
@@ -84,7 +89,8 @@ func slurmConf(s *slot, cfg Config) string {
 		"SelectType=select/cons_tres",
 		"SelectTypeParameters=CR_CPU",
 		"SchedulerType=sched/backfill",
-		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1",
+		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1," +
+			"nohold_on_prolog_fail",
 		"SlurmdParameters=config_overrides", // permits more CPUs than the machine has
 		"ReturnToService=2",
 		"KillWait=30",
@@ -106,7 +112,7 @@ func slurmConf(s *slot, cfg Config) string {
 		lines = append(lines, "TaskProlog="+s.path("etc/taskprolog"))
 	}
 	if cfg.Site {
-		lines = append(lines, siteConf()...)
+		lines = append(lines, siteConf(s)...)
 	}
 	return joinLines(append(lines, cfg.SlurmConf...))
 }

@@ -4,20 +4,22 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 )
 
 // siteConf returns further lines of slurm.conf for a site that shares its nodes between jobs:
 // memory is consumable and limited, jobs see only the devices of their own GPUs, each job has a
-// /tmp of its own on each node, and jobs of the partition urgent preempt those of the partition
-// spot, which are then requeued.
-func siteConf() []string {
+// /tmp of its own on each node, jobs of the partition urgent preempt those of the partition spot,
+// which are then requeued, and a prolog runs on each node before a job.
+func siteConf(s *slot) []string {
 	return []string{
 		"SelectTypeParameters=CR_CPU_Memory",
 		"DefMemPerCPU=500",
 		"ProctrackType=proctrack/cgroup",
 		"TaskPlugin=task/cgroup",
-		"PrologFlags=Contain",
+		"PrologFlags=Contain,DeferBatch",
+		"Prolog=" + s.path(prologFile),
 		"JobContainerType=job_container/tmpfs",
 		"PreemptType=preempt/partition_prio",
 		"PreemptMode=REQUEUE",
@@ -25,6 +27,9 @@ func siteConf() []string {
 		"PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100",
 	}
 }
+
+// prologFile is the prolog of such a site, relative to the folder of the testbed.
+const prologFile = "etc/prolog"
 
 // siteFiles returns the further configuration files of such a site.
 func siteFiles() map[string]string {
@@ -70,3 +75,12 @@ done
 echo "none of $cpus" >&2
 exit 1
 `
+
+// SetProlog replaces the script that runs as root on each node of a site before a job does.
+func (b *Bed) SetProlog(script string) error {
+	path := b.slot.path(prologFile)
+	if err := os.WriteFile(path+".new", []byte(script), 0o755); err != nil {
+		return fmt.Errorf("cannot write the testbed's prolog: %v", err)
+	}
+	return os.Rename(path+".new", path)
+}
