@@ -116,8 +116,8 @@ var allParts = []part{
 	{name: "lint", group: "lint", gate: true, lane: computes, needs: []string{"cc"},
 		command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
-		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./internal/... ./pkg/... ./test/nvml/... " +
-			"./test/simulate ./test/users/... ./test/cmd/... | grep -v -e " +
+		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./deploy ./internal/... ./pkg/... " +
+			"./test/nvml/... ./test/simulate ./test/users/... ./test/cmd/... | grep -v -e " +
 			"/pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
