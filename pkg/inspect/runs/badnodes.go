@@ -203,7 +203,7 @@ func (r *blameReader) readBounded(ctx context.Context) *blameReader {
 		silent.addProblem(fmt.Errorf("it does not respond within %s", pollTimeout))
 		return silent
 	case err != nil:
-		read.problems = append(read.problems, r.path+": "+explainOpen(err))
+		read.addProblem(errors.New(explainOpen(err)))
 	}
 	return read
 }
@@ -280,7 +280,11 @@ func (r *blameReader) skip(name string, err error) {
 }
 
 func (r *blameReader) addProblem(err error) {
-	r.problems = append(r.problems, r.path+": "+err.Error())
+	what := r.path
+	if r.isRead {
+		what += " completely"
+	}
+	r.problems = append(r.problems, what+": "+err.Error())
 }
 
 // newestRuns returns the names of directories that may be runs and have changed since r.since, the
