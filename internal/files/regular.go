@@ -27,7 +27,10 @@ func ReadTrusted(path string, maxBytes int64, owners ...int) ([]byte, error) {
 	}
 	judgeDir := func(path string) error {
 		info, err := os.Stat(filepath.Dir(path))
-		return cmp.Or(err, judgeWriters(filepath.Dir(path), info, owners))
+		if err != nil {
+			return err
+		}
+		return judgeWriters(filepath.Dir(path), info, owners)
 	}
 	if err := cmp.Or(judgeDir(path), judgeDir(target)); err != nil {
 		return nil, err
