@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -135,6 +134,7 @@ func (n *node) closeAll() {
 	n.Close()
 	n.ncclPort.Close()
 	n.privateDir.Remove(n.EndRequested.Load(), n.cfg.After.Clean.KeepsDirectories())
+	withinSecond(n.telemetry.Close)
 	// The guard ends last, because it cleans up after a killed daemon. It has its own timeout.
 	withinSecond(func(ctx context.Context) {
 		if err := n.children.Close(ctx); err != nil {
@@ -145,10 +145,5 @@ func (n *node) closeAll() {
 	if unread := n.console.Close(); unread > 0 {
 		n.Log.Warn("standard error was not read to its end", zap.Int("lines missing there", unread))
 	}
-	withinSecond(func(ctx context.Context) {
-		var last sync.WaitGroup
-		last.Go(func() { n.telemetry.Close(ctx) })
-		n.Events.Close(ctx)
-		last.Wait()
-	})
+	withinSecond(n.Events.Close)
 }
