@@ -217,7 +217,7 @@ func (o *options) nodeSettings() config.List {
 			config.ProgressSetting(&o.cfg.Progress),
 			config.NewText("metrics-dir", "DIR", &o.cfg.MetricsDir,
 				"node-local directory for node-exporter's textfile collector; each daemon writes a file "+
-					"there and removes it at its end"),
+					"there and removes it at its end; a file per user, which stays, counts ended runs"),
 		),
 	)
 }

@@ -56,6 +56,11 @@ func readJudged(path string, maxBytes int64, owners []int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readOpened(file, maxBytes)
+}
+
+// readOpened reads a file if it is regular, and closes it.
+func readOpened(file *os.File, maxBytes int64) ([]byte, error) {
 	defer func() { _ = file.Close() }() // it was only read
 	info, err := file.Stat()
 	if err == nil && owners != nil {

@@ -47,7 +47,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	ends.Go(func() {
 		h.mergeLateLosses(end, torn)
 		if result, taken = h.writeResult(end); !taken {
-			h.node.recordBadNodes(result.BadNodes)
+			h.node.recordEnd(result)
 		}
 	})
 	ends.Go(func() {

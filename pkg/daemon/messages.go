@@ -131,13 +131,18 @@ func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log.Warn)
 }
 
-// recordBadNodes records the nodes that the next job should avoid, unless all daemons run on one
-// machine without a launcher.
-func (n *node) recordBadNodes(hosts []string) {
-	if len(hosts) == 0 || n.id.Launcher == launcher.LauncherLocal {
-		return
+// recordEnd records the end of the run outside the run directory, on the node that has written the
+// result: it counts the run in the metrics, and records the nodes that the next job should avoid,
+// unless all daemons run on one machine without a launcher.
+func (n *node) recordEnd(result *record.Result) {
+	hosts := result.BadNodes
+	if n.id.Launcher == launcher.LauncherLocal {
+		hosts = nil
 	}
-	n.LogWriteError(n.RecordBadNodes(hosts))
+	n.telemetry.CountEnd(n.GraceCtx, result, hosts)
+	if len(hosts) > 0 {
+		n.LogWriteError(n.RecordBadNodes(hosts))
+	}
 }
 
 // runEndCommand runs the user's command for the end of the run, on the node that has written the

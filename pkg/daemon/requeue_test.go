@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +61,24 @@ func (j *job) requeued(by *fakeRequeuer) *job {
 func (j *job) badNodes() string {
 	data, _ := j.read(filepath.Join(j.logDir, signal.BadNodesDir, j.configs[0].Identity.RunName()))
 	return string(data)
+}
+
+// countEnds makes all daemons count in one directory of metrics how runs end. It returns a function that
+// returns the counters.
+func (j *job) countEnds() (counters func() []string) {
+	dir := j.t.TempDir()
+	j.all(func(c *deps.Config) { c.MetricsDir = dir })
+	return func() (counters []string) {
+		user := strconv.Itoa(os.Geteuid())
+		text, _ := os.ReadFile(filepath.Join(dir, "bringupd_ended_"+user+".prom"))
+		for line := range strings.Lines(string(text)) {
+			name, labels, _ := strings.Cut(strings.TrimSpace(line), `{uid="`+user+`",`)
+			if strings.HasSuffix(name, "_total") {
+				counters = append(counters, labels)
+			}
+		}
+		return counters
+	}
 }
 
 // failsCheck makes one node fail its check, because it has no directory for temporary files.
@@ -119,6 +140,7 @@ func TestRequeue(t *testing.T) {
 		rowInBubble(t, tc.name, func(t *testing.T) {
 			by := &fakeRequeuer{refuses: tc.refuses}
 			j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
+			counters := j.countEnds()
 			by.asked = func() { // the last step: the launcher then ends what is left
 				if j.has(signal.ControlDir, signal.NameHeadFinished) ||
 					!j.has("", signal.NameResult) || j.badNodes() != tc.bad {
@@ -137,6 +159,13 @@ func TestRequeue(t *testing.T) {
 			}
 			if got := j.badNodes(); got != tc.bad {
 				t.Errorf("the list of bad nodes has %q", got)
+			}
+			counted := []string{fmt.Sprintf(`outcome="%s",code="%d"} 1`, tc.word, tc.code)}
+			for host := range strings.Lines(tc.bad) {
+				counted = append(counted, fmt.Sprintf(`node="%s"} 1`, strings.TrimSpace(host)))
+			}
+			if got := counters(); !slices.Equal(got, counted) {
+				t.Errorf("counted are %q, not %q", got, counted)
 			}
 			result := j.result()
 			if result.Outcome != tc.word {
@@ -160,7 +189,7 @@ func TestRequeueWithoutHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		by := &fakeRequeuer{}
 		j := newJob(t, 3, "").requeued(by)
-		head := j.playHead()
+		head, counters := j.playHead(), j.countEnds()
 		j.start(0)
 		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
 			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateJoined))
@@ -170,6 +199,9 @@ func TestRequeueWithoutHead(t *testing.T) {
 		if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
 			t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q",
 				by.requeued, by.excluded, j.badNodes())
+		}
+		if got := counters(); !slices.Equal(got, []string{`outcome="peer-lost",code="76"} 1`, `node="n0"} 1`}) {
+			t.Errorf("counted are %q", got)
 		}
 	})
 }

@@ -382,7 +382,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 		return code
 	}
 	if end.ClaimedResult {
-		w.node.recordBadNodes(end.BadNodes)
+		w.node.recordEnd(end.Result)
 		w.node.runEndCommand(end, end.Result)
 		w.node.carryOutRestart(end)
 	}

@@ -156,6 +156,11 @@ done
 	if code := j.AwaitEnd(ceiling); code != 0 {
 		t.Fatalf("the job has ended with %d:\n%s", code, &j.Said)
 	}
+	left, _ := os.ReadFile(filepath.Join(metrics, fmt.Sprintf("bringupd_ended_%d.prom", os.Geteuid())))
+	if count := fmt.Sprintf(`_total{uid="%d",outcome="driver",code="0"} 1`, os.Geteuid()); strings.Count(string(left),
+		"_total{") != 1 || !strings.Contains(string(left), count+"\n") {
+		t.Errorf("both attempts count as one launch that ended well, but not in:\n%s", left)
+	}
 	var result record.Result
 	isThere := j.Read(&result, signal.NameResult)
 	p := result.Progress

@@ -26,13 +26,18 @@ func (t *metricsText) startFamily(name, kind, help string) {
 
 // addSample adds a sample to the family, with additional labels.
 func (t *metricsText) addSample(value float64, labels ...string) {
-	t.buffer.WriteString(t.heading)
-	t.heading = ""
 	all := t.common
 	if len(labels) > 0 {
 		all += "," + formatLabels(labels...)
 	}
-	fmt.Fprintf(&t.buffer, "%s{%s} %s\n", t.family, all, strconv.FormatFloat(value, 'g', -1, 64))
+	t.addSeries(t.family+"{"+all+"}", value)
+}
+
+// addSeries adds the sample of a series, given as its name with all its labels, to the family.
+func (t *metricsText) addSeries(series string, value float64) {
+	t.buffer.WriteString(t.heading)
+	t.heading = ""
+	fmt.Fprintf(&t.buffer, "%s %s\n", series, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
 var labelEscaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
