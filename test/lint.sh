@@ -3,7 +3,7 @@
 # one of them has failed.
 set -u
 cd "$(dirname "$0")/.."
-tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters,site,bwrap
+tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters,site,bwrap,prometheus
 code=0
 # With -trimpath, the linters would read cgo's output with the paths of another checkout from Go's cache.
 export GOFLAGS="${GOFLAGS:-} -trimpath=false"

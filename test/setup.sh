@@ -42,6 +42,8 @@ export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 export BRINGUPD_TEST_LLAMA="$CACHE/llama-$XLLAMACPP_VERSION/bin/python"
 export BRINGUPD_TEST_OPENAI="$CACHE/openai-$OPENAI_VERSION/packages"
 export BRINGUPD_TEST_ROUTERS="$CACHE/routers"
+# A folder with Prometheus, promtool and node-exporter.
+export BRINGUPD_TEST_PROMETHEUS="$CACHE/prometheus"
 
 # The type checker of the Python package.
 export BRINGUPD_TEST_MYPY="$CACHE/mypy-$MYPY_VERSION/bin/mypy"
@@ -100,6 +102,21 @@ have_routers() {
             for package in ./*.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
             cp usr/sbin/nginx usr/sbin/haproxy "$BRINGUPD_TEST_ROUTERS" && touch "$BRINGUPD_TEST_ROUTERS/complete") ||
         { rm -rf "$unpacked"; lack "the tests with real routers need Debian's nginx and haproxy"; return 1; }
+    rm -rf "$unpacked"
+}
+
+# have_prometheus unpacks Debian's Prometheus and node-exporter instead of installing them, because
+# the installation would start them.
+have_prometheus() {
+    [ ! -e "$BRINGUPD_TEST_PROMETHEUS/complete" ] || return 0
+    unpacked="$(mktemp -d)"
+    mkdir -p "$BRINGUPD_TEST_PROMETHEUS"
+    [ "$(id -u)" = 0 ] && apt-get update -qq &&
+        (cd "$unpacked" && apt-get download -qq prometheus prometheus-node-exporter 2>/dev/null &&
+            for package in ./*.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
+            cp usr/bin/prometheus usr/bin/promtool usr/bin/prometheus-node-exporter "$BRINGUPD_TEST_PROMETHEUS" &&
+            touch "$BRINGUPD_TEST_PROMETHEUS/complete") ||
+        { rm -rf "$unpacked"; lack "the tests with a real Prometheus need Debian's prometheus and prometheus-node-exporter"; return 1; }
     rm -rf "$unpacked"
 }
 

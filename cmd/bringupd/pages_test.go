@@ -190,6 +190,7 @@ func TestFlagsInPages(t *testing.T) {
 		"base ip-address epochs " + // of other programs
 		"op-latency trace dir fences " + // of test/cmd/simulate
 		"port data-parallel-rank data-parallel-size data-parallel-address data-parallel-rpc-port " + // vLLM's
+		"collector " + // node-exporter's, as far as its first dot
 		"strip-components ignore-missing purge no-index only-binary find-links")
 	for _, command := range (&invocation{}).newApp().Commands {
 		for _, flag := range command.Flags {

@@ -62,6 +62,7 @@ func TestDeb(t *testing.T) {
 		"zsh/vendor-completions/_bringupd",
 		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch",
 		"doc/bringupd/deploy/slurm/prolog.sh", "doc/bringupd/deploy/nhc/bringupd.nhc",
+		"bringupd/deploy/prometheus/dashboard.json",
 		"bringupd/spack/packages/bringupd/package.py", "doc/bringupd/copyright",
 	} {
 		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {
