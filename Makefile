@@ -76,7 +76,7 @@ recoveries: ## run only the benchmark of recoveries: make recoveries RECOVERIES=
 		-recoveries=$(or $(RECOVERIES),50) -recoveries-on=$(or $(ON),sshfs-stale)
 
 testbed: ## run a Slurm of four nodes for experiments, until Ctrl-C
-	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
+	. test/setup.sh && have_testbed && $(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
 
 site: ## write the documentation with a search box to dist/site
 	. test/setup.sh && have_site && "$$BRINGUPD_TEST_SITE" packaging/site.py dist/site

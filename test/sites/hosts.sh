@@ -47,8 +47,7 @@ build() {
 packages() { # installs Debian's packages, without a database of its own
     mkdir -p /etc/postgresql-common
     [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
-    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confold \
-        install -qq --yes --no-install-recommends "$@" </dev/null
+    debian 0 "$@"
 }
 
 # enter COMMAND...: calls the script again in new namespaces, and ends with its code.

@@ -16,8 +16,7 @@ build() {
     [ ! -e "$cache/complete" ] || return 0
     rm -rf "$cache"
     mkdir -p "$cache/bin" "$cache/debian" "$cache/module/etcd"
-    (cd "$cache/debian" && apt-get download -qq containerd runc containernetworking-plugins busybox-static &&
-        for package in ./*.deb; do dpkg-deb --extract "$package" .; done)
+    (. "$root/test/setup.sh" && cd "$cache/debian" && unpack_debian containerd runc containernetworking-plugins busybox-static)
     sed "s|=> \.\./\.\.$|=> $root|" "$root/test/kubernetes/go.mod" >"$cache/module/go.mod"
     cp "$root/test/kubernetes/go.sum" "$cache/module"
     printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' \

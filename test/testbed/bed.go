@@ -106,9 +106,6 @@ func Start(ctx context.Context, cfg Config) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := install(ctx, cfg.Share.needs()); err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
 		fmt.Errorf("the bed was not ready within %v", startTimeout))
 	defer cancel()

@@ -48,8 +48,22 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return nil
 	}
 	strict := os.Getenv("CI") == "true"
-	s := &suite{parts: parts, setup: ". test/setup.sh && ", stdout: stdout, strict: strict}
+	s := &suite{parts: parts, setup: ". test/setup.sh && ", stdout: stdout, strict: strict,
+		before: describe(parts, *gate, flags.Args())}
 	return s.run(ctx)
+}
+
+// describe says what runs and, for the sets of parts that were measured, how long it takes besides
+// the installation.
+func describe(parts []part, gate bool, groups []string) string {
+	text := fmt.Sprintf("%d parts of the tests run now; a table of the results follows at the end.", len(parts))
+	switch {
+	case len(groups) > 0:
+		return text
+	case gate:
+		return text + " They take 15 to 20 minutes on two cores."
+	}
+	return text + " They take up to an hour on two cores."
 }
 
 // selectParts returns the parts of these groups, or of all groups if none is named, and only those

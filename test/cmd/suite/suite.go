@@ -18,6 +18,7 @@ import (
 type suite struct {
 	parts  []part
 	setup  string // shell text that precedes each have_… call and each part's command
+	before string // printed before the first part: what runs, and how long it takes
 	stdout io.Writer
 	strict bool // count a part that could not run as a failure
 
@@ -63,6 +64,7 @@ func (s *suite) run(ctx context.Context) error {
 			}
 		}
 	}
+	s.announce(ctx, order)
 	var running sync.WaitGroup
 	running.Go(func() { s.installNeeds(ctx, order) })
 	s.runLane(ctx, alone)
@@ -83,6 +85,28 @@ func (s *suite) runLane(ctx context.Context, l lane) {
 			s.addOutcome(s.runPart(ctx, p))
 		}
 	}
+}
+
+// announce prints what installNeeds will install, with the sizes on disk, and how long the parts take.
+func (s *suite) announce(ctx context.Context, order []*need) {
+	all := "export ANNOUNCE=1; " + s.setup + "{ :"
+	for _, n := range order {
+		all += "; have_" + n.name
+	}
+	_, out, _ := s.runCommand(ctx, all+"; }", false) // installNeeds reports what cannot be installed
+	var lines []string
+	sum := 0
+	for line := range strings.Lines(out) {
+		var size int
+		if _, err := fmt.Sscanf(line, "%d MB: ", &size); err == nil && !slices.Contains(lines, line) {
+			lines, sum = append(lines, line), sum+size
+		}
+	}
+	if len(lines) > 0 {
+		s.print(fmt.Sprintf("This machine lacks the following, which is installed now: %d MB on disk.\n%s",
+			sum, strings.Join(lines, "")))
+	}
+	s.print(s.before)
 }
 
 // installNeeds installs the needs one after the other, because apt cannot run twice at the same

@@ -10,7 +10,9 @@ import (
 )
 
 // have replaces test/setup.sh: a share can be installed, a browser cannot.
-const have = `have_share() { echo installed a share; }
+const have = `have_share() {
+	if [ -n "${ANNOUNCE:-}" ]; then printf '30 MB: a disk\n4 MB: a share\n4 MB: a share\n'; else echo installed; fi
+}
 have_browser() { echo "NOT RUN: no browser" >&2; return 1; }
 `
 
@@ -18,7 +20,7 @@ func runParts(t *testing.T, ctx context.Context, strict bool,
 	parts ...part) (output string, err error) {
 	t.Helper()
 	var out strings.Builder
-	s := &suite{parts: parts, setup: have, stdout: &out, strict: strict}
+	s := &suite{parts: parts, setup: have, stdout: &out, strict: strict, before: "a few parts"}
 	err = s.run(ctx)
 	return out.String(), err
 }
@@ -61,6 +63,27 @@ func TestTableNamesEveryPart(t *testing.T) {
 			}
 			if strings.Contains(out, "six") || !strings.Contains(out, "seven\n") {
 				t.Errorf("the output is:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestAnnounce checks what is printed before the first part.
+func TestAnnounce(t *testing.T) {
+	const lacks = "This machine lacks the following, which is installed now: 34 MB on disk.\n" +
+		"30 MB: a disk\n4 MB: a share\n"
+	for name, tc := range map[string]struct {
+		needs []string
+		want  string
+	}{
+		"something is missing": {[]string{"share", "browser"}, lacks},
+		"nothing is missing":   {nil, ""},
+		"nothing can be had":   {[]string{"browser"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, _ := runParts(t, t.Context(), false, part{name: "a", needs: tc.needs})
+			if !strings.HasPrefix(out, tc.want+"a few parts\n") {
+				t.Errorf("want %q first in:\n%s", tc.want, out)
 			}
 		})
 	}

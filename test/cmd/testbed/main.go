@@ -25,15 +25,13 @@ func main() {
 	}
 }
 
-// run keeps a testbed running until ctx is done, or only prepares or cleans the machine.
+// run keeps a testbed running until ctx is done, or only cleans the machine.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg := testbed.Config{Log: stderr}
 	flags := flag.NewFlagSet("testbed", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	sweep := flags.Bool("sweep", false,
 		"only remove the testbeds that killed processes left behind")
-	install := flags.Bool("install", false,
-		"only install the Debian packages that a testbed needs and this machine lacks")
 	flags.IntVar(&cfg.Nodes, "nodes", 4, "how many nodes")
 	flags.IntVar(&cfg.CPUs, "cpus", 8, "CPUs that Slurm believes a node has")
 	flags.IntVar(&cfg.GPUs, "gpus", 0, "GPUs that Slurm believes a node has")
@@ -46,10 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	} else if err != nil {
 		return err
 	}
-	switch {
-	case *install:
-		return testbed.Install(ctx)
-	case *sweep:
+	if *sweep {
 		return testbed.Sweep(ctx)
 	}
 	cfg.Share = testbed.Share(*share)
