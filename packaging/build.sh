@@ -62,5 +62,5 @@ for packager in deb rpm; do
     tool nfpm package --config packaging/nfpm.yaml --packager $packager --target "$out" >"$work/nfpm.log" || { cat "$work/nfpm.log" >&2; exit 1; }
 done
 [ "${WHEELS:-yes}" = no ] ||
-    OUT="$out" VERSION="$version" TAGS="$TAGS" MANUAL="$share/man/man1/bringupd.1.gz" sh packaging/wheels.sh
+    OUT="$out" VERSION="$version" TAGS="$TAGS" SHARE="$share" sh packaging/wheels.sh
 (cd "$out" && sha256sum bringupd* >SHA256SUMS && cat SHA256SUMS)

@@ -34,10 +34,18 @@ Tag: py3-none-{platform}
 Tag: py3-none-{old_platform}
 """
 
+# Where man and the shells look, relative to share.
+SHARED = (
+    "man/man1/bringupd.1.gz",
+    "bash-completion/completions/bringupd",
+    "zsh/site-functions/_bringupd",
+    "fish/vendor_completions.d/bringupd.fish",
+)
+
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in "version", "machine", "program", "sbom", "manual", "package", "out":
+    for name in "version", "machine", "program", "sbom", "share", "package", "out":
         parser.add_argument(f"--{name}", required=True)
     arguments = parser.parse_args()
 
@@ -48,12 +56,13 @@ def main():
     # pip copies the program to the folder of scripts, and the other files to share.
     files = {
         f"{name}.data/scripts/bringupd": read(arguments.program),
-        f"{name}.data/data/share/man/man1/bringupd.1.gz": read(arguments.manual),
         f"{name}.data/data/share/doc/bringupd/CHANGELOG.md": read("CHANGELOG.md"),
         f"{info}/METADATA": METADATA.format(version=arguments.version).encode(),
         f"{info}/WHEEL": WHEEL.format(platform=platform, old_platform=old_platform).encode(),
         f"{info}/sboms/bringupd.cdx.json": read(arguments.sbom),
     }
+    for file in SHARED:
+        files[f"{name}.data/data/share/{file}"] = read(os.path.join(arguments.share, file))
     for file in "LICENSE", "NOTICE", "THIRD_PARTY_LICENSES":
         files[f"{info}/licenses/{file}"] = read(file)
     for file in sorted(os.listdir(arguments.package)):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the Python wheels for x86_64 and aarch64 to $OUT. build.sh calls it with VERSION, TAGS, MANUAL
-# (the manual page), and SOURCE_DATE_EPOCH.
+# Writes the Python wheels for x86_64 and aarch64 to $OUT. build.sh calls it with VERSION, TAGS, SHARE
+# (the folder with the manual page and the completions), and SOURCE_DATE_EPOCH.
 #
 # The program in them is built with cgo, for GPUs and PMIx, and runs with glibc 2.17 or later. The
 # compiler is zig from PyPI, whose glibc has only the symbols of the version in its -target. ZIG names
@@ -59,5 +59,5 @@ for machine in x86_64 aarch64; do
         -version "$VERSION" -output "$work/$machine/bringupd.cdx.json" "$work/$machine/bringupd"
     go run ./test/cmd/licences -sbom "$work/$machine/bringupd.cdx.json"
     python3 packaging/wheel.py --version "$(sh packaging/version.sh wheel)" --machine $machine --program "$work/$machine/bringupd" \
-        --sbom "$work/$machine/bringupd.cdx.json" --manual "$MANUAL" --package python/bringupd --out "$OUT"
+        --sbom "$work/$machine/bringupd.cdx.json" --share "$SHARE" --package python/bringupd --out "$OUT"
 done

@@ -50,47 +50,63 @@ func TestSameBytes(t *testing.T) {
 	command(t, dist, "sha256sum", "--check", "--strict", "SHA256SUMS")
 }
 
-// TestDeb checks the .deb in a new Debian: the README's first job runs as an ordinary user, and
-// removing the package leaves nothing behind.
-func TestDeb(t *testing.T) {
-	root := debian(t)
-	before := files(t, root)
-	command(t, "", "cp", only(t, "*.deb"), root+"/tmp/bringupd.deb")
-	inside(t, root, "dpkg --install /tmp/bringupd.deb && rm /tmp/bringupd.deb")
-	for _, path := range []string{
-		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd",
-		"zsh/vendor-completions/_bringupd",
-		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch",
-		"doc/bringupd/deploy/slurm/prolog.sh", "doc/bringupd/deploy/nhc/bringupd.nhc",
-		"bringupd/deploy/prometheus/dashboard.json",
-		"bringupd/spack/packages/bringupd/package.py", "doc/bringupd/copyright",
+// TestInstallations installs a package in a new Debian 13: an ordinary user runs the README's jobs
+// and finds the manual page, and removing the package leaves no file behind.
+func TestInstallations(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pattern, prefix, install, remove string // the commands get the root and the package
+		has                              []string
+	}{
+		"deb": {pattern: "*.deb", prefix: "/usr",
+			install: `cp "$2" "$1/tmp" && chroot "$1" dpkg --install "/tmp/${2##*/}" && rm "$1/tmp/${2##*/}"`,
+			remove:  `chroot "$1" dpkg --purge bringupd`,
+			has: []string{"zsh/vendor-completions/_bringupd", "doc/bringupd/LICENSE", "doc/bringupd/copyright",
+				"doc/bringupd/deploy/slurm/ray.sbatch", "doc/bringupd/deploy/slurm/prolog.sh",
+				"doc/bringupd/deploy/nhc/bringupd.nhc", "bringupd/deploy/prometheus/dashboard.json",
+				"bringupd/spack/packages/bringupd/package.py"}},
+		"rpm": {pattern: "*.rpm", prefix: "/usr",
+			install: `rpm --root "$1" --nodeps --install "$2"`, // no RPM has the C library in a Debian
+			remove:  `rpm --root "$1" --erase bringupd`,
+			has: []string{"zsh/site-functions/_bringupd", "licenses/bringupd/LICENSE",
+				"doc/bringupd/deploy/slurm/ray.sbatch", "bringupd/spack/packages/bringupd/package.py"}},
+		"wheel": {pattern: "*_x86_64.whl", prefix: "/opt/venv",
+			install: `cp "$2" "$1/tmp" && chroot "$1" /opt/venv/bin/pip install --no-index "/tmp/${2##*/}" && rm "$1/tmp/${2##*/}"`,
+			remove:  `chroot "$1" /opt/venv/bin/pip uninstall --yes bringupd`,
+			has:     []string{"zsh/site-functions/_bringupd", "doc/bringupd/CHANGELOG.md"}},
 	} {
-		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {
-			t.Error(err)
-		}
-	}
-	out := inside(t, root,
-		"su -s /bin/sh nobody -c 'mkdir /tmp/work && cd /tmp/work && cp -r /usr/share/bringupd/examples . && "+
-			strings.ReplaceAll(firstJob(t), "'", `'\''`)+"' && rm -r /tmp/work")
-	if !strings.Contains(out, "hello from the driver on ") ||
-		!strings.Contains(out, " node 0 of 4\n") {
-		t.Errorf("the README's first job printed\n%s", out)
-	}
-	inside(t, root, "dpkg --purge bringupd")
-	after := files(t, root)
-	for path := range after {
-		if !before[path] {
-			t.Errorf("left behind: %s", path)
-		}
-	}
-	for path := range before {
-		if !after[path] {
-			t.Errorf("gone, and was not ours: %s", path)
-		}
+		t.Run(name, func(t *testing.T) {
+			root, file := debian(t), only(t, tc.pattern)
+			command(t, "", "rpm", "--root", root, "--initdb")
+			inside(t, root, "python3 -m venv /opt/venv")
+			before := files(t, root)
+			command(t, "", "sh", "-euc", tc.install, "sh", root, file)
+			for _, path := range append(tc.has, "man/man1/bringupd.1.gz",
+				"bash-completion/completions/bringupd", "fish/vendor_completions.d/bringupd.fish") {
+				if _, err := os.Stat(filepath.Join(root, tc.prefix, "share", path)); err != nil {
+					t.Error(err)
+				}
+			}
+
+			command(t, "", "mkdir", root+"/tmp/work")
+			command(t, "", "cp", "-r", repository+"/examples", root+"/tmp/work")
+			script := "set -eu; cd /tmp/work; PATH=" + tc.prefix + "/bin:$PATH\n" +
+				strings.Join(append(jobs(t), "man bringupd"), "\n")
+			out := inside(t, root, "chown nobody /tmp/work && su -s /bin/sh nobody -c '"+
+				strings.ReplaceAll(script, "'", `'\''`)+"' && rm -r /tmp/work")
+			for _, want := range []string{"hello from the driver on ", " node 0 of 4\n", "\nEXIT STATUS\n"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("the README's jobs and man printed no %q:\n%s", want, out)
+				}
+			}
+
+			command(t, "", "sh", "-euc", tc.remove, "sh", root)
+			compareFiles(t, before, files(t, root))
+		})
 	}
 }
 
-// TestRpm checks that the .rpm requires only the C library, and is removed completely.
+// TestRpm checks that the .rpm requires only the C library, and that in a root with no other
+// directories than all RPM-based systems have it is removed completely.
 func TestRpm(t *testing.T) {
 	root, rpm := t.TempDir(), only(t, "*.rpm")
 	if out := command(t, "", "rpm", "-qp", "--requires",
@@ -98,13 +114,12 @@ func TestRpm(t *testing.T) {
 		t.Errorf("it requires %s", out)
 	}
 	command(t, "", "rpm", "-K", rpm)
+	command(t, "", "mkdir", "-p", root+"/usr/bin", root+"/usr/share/man/man1", root+"/usr/share/doc")
+	command(t, "", "rpm", "--root", root, "--initdb")
+	before := files(t, root)
 	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // no C library in root
 	command(t, "", "rpm", "--root", root, "--erase", "bringupd")
-	for path := range files(t, root) {
-		if strings.Contains(path, "bringupd") { // directories of the distribution stay
-			t.Errorf("left behind: %s", path)
-		}
-	}
+	compareFiles(t, before, files(t, root))
 }
 
 // TestStatic checks that the static binary needs no other file, not even a shell.
@@ -142,20 +157,17 @@ func TestModulefile(t *testing.T) {
 	}
 }
 
-// firstJob returns the first job of the README, with the path of the installed bringupd.
-func firstJob(t *testing.T) string {
+// jobs returns the README's jobs on one machine, with the installed bringupd.
+func jobs(t *testing.T) (all []string) {
 	t.Helper()
-	readme, err := os.ReadFile(repository + "/README.md")
-	if err != nil {
-		t.Fatal(err)
+	line := regexp.MustCompile(`(?m)^    (?:CGO_ENABLED=0 go run \./cmd/)?(bringupd local .*?)(?: +#.*)?$`)
+	for _, match := range line.FindAllStringSubmatch(read(t, repository+"/README.md"), -1) {
+		all = append(all, match[1])
 	}
-	const source = "    CGO_ENABLED=0 go run ./cmd/"
-	_, job, found := strings.Cut(string(readme), "\n"+source)
-	if !found {
-		t.Fatalf("cannot find the README's first job: no line begins with %q", source)
+	if len(all) == 0 {
+		t.Fatalf("cannot find the README's jobs: no line matches %s", line)
 	}
-	job, _, _ = strings.Cut(job, "\n")
-	return job
+	return all
 }
 
 // debian returns a new copy of BRINGUPD_TEST_DEBIAN, which make test has created with debootstrap.
@@ -170,11 +182,13 @@ func debian(t *testing.T) string {
 	return root
 }
 
-// inside runs a shell script in the root, in its own PID namespace, and returns its output.
+// inside runs a shell script in the root, with /sys and in its own PID namespace, and returns its
+// output.
 func inside(t *testing.T, root, script string) string {
 	t.Helper()
 	return command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child",
-		"--mount-proc="+root+"/proc", "chroot", root, "/bin/sh", "-c", script)
+		"--mount-proc="+root+"/proc", "sh", "-euc",
+		`mount --rbind /sys "$1/sys" && exec chroot "$1" /bin/sh -c "$2"`, "sh", root, script)
 }
 
 func unpack(t *testing.T, tarball, root string) {
@@ -188,14 +202,18 @@ func only(t *testing.T, pattern string) string {
 	return glob(t, filepath.Join(dist, pattern))
 }
 
-// files returns all paths below root, except for the databases and logs of package managers.
+// files returns all paths below root, those of directories with a slash at the end. It omits man's
+// index, which Debian updates after each change.
 func files(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		inner := strings.TrimPrefix(path, root)
-		if err == nil && d.IsDir() && (inner == "/var" || inner == "/proc") {
-			return filepath.SkipDir
+		if err == nil && d.IsDir() {
+			if inner == "/var/cache/man" || inner == "/proc" {
+				return filepath.SkipDir
+			}
+			inner += "/"
 		}
 		all[inner] = true
 		return err
@@ -204,6 +222,24 @@ func files(t *testing.T, root string) map[string]bool {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// ofPip matches directories of a virtual environment that pip leaves behind when they are empty.
+var ofPip = regexp.MustCompile(`^(/opt/venv)?/share/([a-z-]+/)?$`)
+
+// compareFiles checks that installing and removing a package has changed no path.
+func compareFiles(t *testing.T, before, after map[string]bool) {
+	t.Helper()
+	for path := range after {
+		if !before[path] && !ofPip.MatchString(path) {
+			t.Errorf("left behind: %s", path)
+		}
+	}
+	for path := range before {
+		if !after[path] {
+			t.Errorf("gone, and was not ours: %s", path)
+		}
+	}
 }
 
 // command runs a program, which must succeed, and returns its standard output.
