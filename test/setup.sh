@@ -153,13 +153,12 @@ have_routers() {
 # the installation would start them.
 have_prometheus() {
     [ ! -e "$BRINGUPD_TEST_PROMETHEUS/complete" ] || return 0
+    announce 60 "Debian's Prometheus in $BRINGUPD_TEST_PROMETHEUS" && return
     unpacked="$(mktemp -d)"
     mkdir -p "$BRINGUPD_TEST_PROMETHEUS"
-    [ "$(id -u)" = 0 ] && apt-get update -qq &&
-        (cd "$unpacked" && apt-get download -qq prometheus prometheus-node-exporter 2>/dev/null &&
-            for package in ./*.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
-            cp usr/bin/prometheus usr/bin/promtool usr/bin/prometheus-node-exporter "$BRINGUPD_TEST_PROMETHEUS" &&
-            touch "$BRINGUPD_TEST_PROMETHEUS/complete") ||
+    [ "$(id -u)" = 0 ] && (cd "$unpacked" && unpack_debian prometheus prometheus-node-exporter &&
+        cp usr/bin/prometheus usr/bin/promtool usr/bin/prometheus-node-exporter "$BRINGUPD_TEST_PROMETHEUS" &&
+        touch "$BRINGUPD_TEST_PROMETHEUS/complete") ||
         { rm -rf "$unpacked"; lack "the tests with a real Prometheus need Debian's prometheus and prometheus-node-exporter"; return 1; }
     rm -rf "$unpacked"
 }

@@ -86,7 +86,7 @@ func (d ForeignDir) ReadFile(name string, maxBytes int64) ([]byte, fs.FileInfo, 
 	case info.Mode().Perm()&0o022 != 0:
 		return nil, nil, fmt.Errorf("other users could have written %s (%s)", name, info.Mode())
 	}
-	text, err := readRegular(file, info, maxBytes)
+	text, err := readRegular(file, maxBytes)
 	if err != nil {
 		err = fmt.Errorf("cannot use %s: %w", name, err)
 	}

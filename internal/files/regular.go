@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,24 +55,25 @@ func readJudged(path string, maxBytes int64, owners []int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readOpened(file, maxBytes)
-}
-
-// readOpened reads a file if it is regular, and closes it.
-func readOpened(file *os.File, maxBytes int64) ([]byte, error) {
 	defer func() { _ = file.Close() }() // it was only read
-	info, err := file.Stat()
-	if err == nil && owners != nil {
-		err = judgeWriters(path, info, owners)
+	if owners != nil {
+		info, err := file.Stat()
+		if err == nil {
+			err = judgeWriters(path, info, owners)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return readRegular(file, info, maxBytes)
+	return readRegular(file, maxBytes)
 }
 
-func readRegular(file *os.File, info fs.FileInfo, maxBytes int64) ([]byte, error) {
+// readRegular reads an opened file if it is regular.
+func readRegular(file *os.File, maxBytes int64) ([]byte, error) {
+	info, err := file.Stat()
 	switch {
+	case err != nil:
+		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("it is not a regular file (%s)", info.Mode().Type())
 	case info.Size() > maxBytes:

@@ -46,7 +46,8 @@ func UpdateOwned(ctx context.Context, path string, mode os.FileMode, maxBytes in
 	var old []byte
 	file, err := openOwnFile(path, os.O_RDONLY)
 	if err == nil {
-		old, err = readOpened(file, maxBytes)
+		old, err = readRegular(file, maxBytes)
+		_ = file.Close() // it was only read
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
