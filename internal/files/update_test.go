@@ -56,16 +56,16 @@ func TestUpdateOwned(t *testing.T) {
 func TestUpdateOwnedRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"file", ".file.lock"} {
-		for kind, plant := range map[string]func(path, other string) error{
-			"link":      func(path, other string) error { return os.Symlink(other, path) },
-			"pipe":      func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
-			"directory": func(path, _ string) error { return os.Mkdir(path, 0o700) },
-			"stranger": func(path, _ string) error {
+		for kind, plant := range map[string]func(t *testing.T, path, other string) error{
+			"link":      func(_ *testing.T, path, other string) error { return os.Symlink(other, path) },
+			"pipe":      func(_ *testing.T, path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+			"directory": func(_ *testing.T, path, _ string) error { return os.Mkdir(path, 0o700) },
+			"stranger": func(t *testing.T, path, _ string) error {
 				users.Need(t)
 				return errors.Join(os.WriteFile(path, nil, 0o666),
 					os.Chown(path, int(users.Stranger.ID), -1))
 			},
-			"large": func(path, _ string) error {
+			"large": func(_ *testing.T, path, _ string) error {
 				return os.WriteFile(filepath.Join(filepath.Dir(path), "file"), []byte("12345"), 0o600)
 			},
 		} {
@@ -73,7 +73,7 @@ func TestUpdateOwnedRefuses(t *testing.T) {
 				dir := t.TempDir()
 				other := filepath.Join(dir, "other")
 				if err := errors.Join(os.WriteFile(other, []byte("1"), 0o600),
-					plant(filepath.Join(dir, name), other)); err != nil {
+					plant(t, filepath.Join(dir, name), other)); err != nil {
 					t.Fatal(err)
 				}
 				path := filepath.Join(dir, "file")
