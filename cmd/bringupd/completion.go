@@ -43,9 +43,11 @@ func (inv *invocation) scriptCommand() *cli.Command {
 	list.WriteString("\nFor example: bringupd script ray > ray.sbatch\n")
 	return inv.printCommand(cli.Command{
 		Name: "script", Usage: "print a job script to adapt, for Slurm and others",
-		UsageText: "bringupd script   (lists the scripts)\nbringupd script ray > ray.sbatch",
+		UsageText: "bringupd script   (lists the scripts)\nbringupd script ray > ray.sbatch\n" +
+			"bringupd script ray | sbatch /dev/stdin python train.py",
 		Description: "Adapt the lines below \"Your site\" in the script (account, partition, GPUs, " +
-			"modules, virtual environment), and submit it as its first comment shows. " +
+			"modules, virtual environment), and submit it as its first comment shows; or pipe it as it is, " +
+			"with flags of sbatch such as --nodes=2 before /dev/stdin. " +
 			"The scripts are: " + strings.Join(names, ", ") + ".",
 	}, "script", names, list.String(), func(at int) []byte { return scripts[at].Text() })
 }

@@ -3,9 +3,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,11 +39,27 @@ func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob 
 // submitFile calls sbatch with these flags, the script and its arguments.
 func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	t.Helper()
+	return bed.submitFrom(t, dir, nil, flags...)
+}
+
+// submitPrinted pipes a script that bringupd prints to sbatch, unchanged, with these flags and
+// arguments.
+func (bed *lane) submitPrinted(t *testing.T, dir, name string, flags, args []string) *batchJob {
+	t.Helper()
+	script, err := exec.Command(program, "script", name).Output()
+	must(t, err)
+	return bed.submitFrom(t, dir, bytes.NewReader(script), slices.Concat(flags, []string{"/dev/stdin"}, args)...)
+}
+
+// submitFrom is submitFile with this standard input of sbatch.
+func (bed *lane) submitFrom(t *testing.T, dir string, in io.Reader, flags ...string) *batchJob {
+	t.Helper()
 	must(t, bed.Own(dir))
 	out := filepath.Join(dir, "out")
 	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"),
 		"--chdir=" + dir}, flags...)
 	cmd := bed.Command(t.Context(), "sbatch", args...)
+	cmd.Stdin = in
 	answer, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("cannot submit: %v: %s", err, answer)

@@ -33,10 +33,10 @@ func rayProgram(t *testing.T) string {
 	return path
 }
 
-// submitRay submits the documented batch script, unchanged.
+// submitRay submits the batch script that bringupd prints, unchanged, from a pipe.
 func (bed *lane) submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
-	return bed.submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
+	return bed.submitRayBy(t, "ray", []string{"--nodelist=n[0-3]"}, path, driver...)
 }
 
 func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path string,
@@ -45,10 +45,9 @@ func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path str
 	dir := bed.place(t)
 	bed.makeDir(t, dir)
 	logs = filepath.Join(dir, "logs")
-	script := copyFile(t, "../../deploy/slurm/"+name, dir)
 	bed.setenv("LOG_DIR", logs)
 	bed.prependPath(beds.bin(), path, filepath.Dir(rayProgram(t)))
-	return bed.submitFile(t, dir, slices.Concat(flags, []string{script}, driver)...), logs
+	return bed.submitPrinted(t, dir, name, flags, driver), logs
 }
 
 // endOf waits for the result of a job's first step.
@@ -150,7 +149,7 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	bed.setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
 	bed.setenv("SANDBOX_READY", "tcp:6000")
 	driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
-	b, logs := bed.submitRayBy(t, "ray-sandbox.sbatch",
+	b, logs := bed.submitRayBy(t, "ray-sandbox",
 		[]string{"--nodes=2", "--nodelist=n[0-1]"}, "",
 		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && [ $RAY_ADDRESS = $("+program+
 			" exec --node=1 $BRINGUPD_RUN_DIR -- sh -c 'echo $RAY_ADDRESS') ] && exec python "+driver)

@@ -110,9 +110,8 @@ func TestDaskFindsItsNodes(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	bed.setenv("LOG_DIR", logs)
 	bed.prependPath(beds.bin(), filepath.Dir(python))
-	script, driver := copyFile(t, "../../deploy/slurm/dask.sbatch", dir),
-		copyFile(t, "../../examples/dask_hosts.py", dir)
-	b := bed.submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", script, "python", driver)
+	driver := copyFile(t, "../../examples/dask_hosts.py", dir)
+	b := bed.submitPrinted(t, dir, "dask", []string{"--nodes=2", "--nodelist=n[0-1]"}, []string{"python", driver})
 	result, out := saidBy(t, b, logs)
 	run := b.id + ".0"
 	want := run + "-0 on n0\n" + run + "-1 on n1\nthe sum of the squares is 328350\n"

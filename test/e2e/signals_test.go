@@ -118,14 +118,7 @@ func TestAScriptThatIsTold(t *testing.T) {
 				bed.find(t, node, "sleep", "1009")
 			}
 			eventually(t, func() string { return lacks(b.out, "saved") })
-			eventually(t, func() string {
-				out, err := bed.Command(t.Context(), "scontrol", "show", "job",
-					b.id).CombinedOutput()
-				if err != nil || !strings.Contains(string(out), " ExitCode=5:0") {
-					return "the job has not ended with 5: " + string(out)
-				}
-				return ""
-			})
+			bed.awaitCode(t, b, "5:0")
 			if end := resultOf(t, b, logs); end.Code != 5 || end.Outcome != "stopped" {
 				t.Errorf("the result is %+v, want 5", end)
 			}
