@@ -30,7 +30,8 @@ const sshDaemonCommand = "hosts-daemon"
 // hostsCmd is the launcher for several machines without a batch system.
 type hostsCmd struct {
 	*localCmd
-	hostList, hostFile, sshCommand, remoteProgram string
+	hostList, hostFile string
+	ssh                launch.SSH
 
 	exportedVars []string
 	sessions     []*launch.SSHSession
@@ -38,14 +39,14 @@ type hostsCmd struct {
 }
 
 func (inv *invocation) hostsCommand() *cli.Command {
-	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, sshCommand: "ssh"}
+	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, ssh: launch.SSH{Command: "ssh"}}
 	own := config.AssignCategory("Hosts",
 		config.NewText("hosts", "LIST", &h.hostList,
 			"hosts, in the order of node indexes, for example a,me@b,node[01-04]").WithoutFile(),
 		config.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line").WithoutFile(),
-		config.NewText("ssh", "COMMAND", &h.sshCommand,
+		config.NewText("ssh", "COMMAND", &h.ssh.Command,
 			"ssh command with options; the host name is appended").WithoutFile(),
-		config.NewText("remote-program", "PATH", &h.remoteProgram,
+		config.NewText("remote-program", "PATH", &h.ssh.Program,
 			"path of bringupd on the hosts (default: the same as here)").WithoutFile(),
 		config.NewWordList("export", "NAME[=VALUE]", &h.exportedVars,
 			"environment variable for daemons and driver; without VALUE, its current value (repeatable)").WithoutFile(),
@@ -99,7 +100,7 @@ func (h *hostsCmd) parseHosts() (err error) {
 
 // addSessions adds an ssh to each host, which runs the daemon there.
 func (h *hostsCmd) addSessions(cfg deps.Config, self string) error {
-	h.remoteProgram = cmp.Or(h.remoteProgram, self)
+	h.ssh.Program = cmp.Or(h.ssh.Program, self)
 	h.spareCount = h.nodeCount - cfg.Team.ForSize(h.nodeCount).Min
 	h.job.OnExit = h.handleSSHEnd
 	h.job.SendSignal = func(node int, _ process.Handle, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
@@ -116,21 +117,11 @@ func (h *hostsCmd) addSessions(cfg deps.Config, self string) error {
 		}
 		h.sessions = append(h.sessions, session)
 		h.job.Specs = append(h.job.Specs, process.Spec{
-			Name: "ssh to " + destination, Argv: h.sshArgv(destination), Env: os.Environ(),
+			Name: "ssh to " + destination, Argv: h.ssh.Argv(destination, sshDaemonCommand), Env: os.Environ(),
 			Stdin: session.Stdin, Stdout: h.outputOf(node, false), Stderr: session,
 		})
 	}
 	return nil
-}
-
-// sshArgv returns the command that reaches a host. The user's own options come first, because ssh
-// uses the first value of an option (ssh_config(5)).
-func (h *hostsCmd) sshArgv(destination string) []string {
-	return slices.Concat(strings.Fields(h.sshCommand), []string{
-		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
-		"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
-		destination, "exec " + textutil.QuoteShellWord(h.remoteProgram) + " " + sshDaemonCommand,
-	})
 }
 
 // newDaemonSpec returns the specification of all daemons. Settings that the user has given by a
@@ -176,7 +167,7 @@ func (h *hostsCmd) handleSSHEnd(node int, child process.Handle) (exit process.Ex
 		h.printMessage("lost the ssh connection to %s: %s", host, reason)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255 || exit.Code == 127 || exit.Code == 126:
-		reason = h.explainSSHCode(exit.Code, host, reason)
+		reason = h.ssh.ExplainExit(exit.Code, host, reason)
 		exit.Code = codeOf(health.Launch)
 		h.printMessage("%s", reason)
 	default: // the daemon has reported it itself
@@ -192,16 +183,6 @@ func (h *hostsCmd) handleSSHEnd(node int, child process.Handle) (exit process.Ex
 		other.SendFailure(reason)
 	}
 	return exit, syscall.SIGTERM
-}
-
-// explainSSHCode explains an exit code of ssh before the daemon has started.
-func (h *hostsCmd) explainSSHCode(code int, host, reason string) string {
-	if code != 255 {
-		return fmt.Sprintf("cannot find bringupd on %s: %s; install it there at %s, or give --remote-program",
-			host, reason, h.remoteProgram)
-	}
-	try := append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")
-	return fmt.Sprintf("cannot reach %s: %s; try: %s", host, reason, textutil.FormatCommand(try...))
 }
 
 // prepareSSHDaemon replaces the arguments and streams of a daemon that ssh has started by those in

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -88,4 +89,30 @@ func ReadHosts(name, text string) (all []string, slots bool, err error) {
 		all = append(all, hosts...)
 	}
 	return all, slots, nil
+}
+
+// SSH is how a launch reaches its hosts.
+type SSH struct {
+	Command string // ssh, with options
+	Program string // path of bringupd on the hosts
+}
+
+// Argv returns the command that runs a subcommand of bringupd on a host. The user's own options come
+// first, because ssh uses the first value of an option (ssh_config(5)).
+func (s SSH) Argv(destination, subcommand string) []string {
+	return slices.Concat(strings.Fields(s.Command), []string{
+		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
+		"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+		destination, "exec " + textutil.QuoteShellWord(s.Program) + " " + subcommand,
+	})
+}
+
+// ExplainExit explains an exit code of ssh before the daemon has started.
+func (s SSH) ExplainExit(code int, host, reason string) string {
+	if code != 255 {
+		return fmt.Sprintf("cannot find bringupd on %s: %s; install it there at %s, or give --remote-program",
+			host, reason, s.Program)
+	}
+	try := append(strings.Fields(s.Command), "-o", "BatchMode=yes", host, "true")
+	return fmt.Sprintf("cannot reach %s: %s; try: %s", host, reason, textutil.FormatCommand(try...))
 }
