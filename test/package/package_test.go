@@ -70,9 +70,10 @@ func TestInstallations(t *testing.T) {
 			has: []string{"zsh/site-functions/_bringupd", "licenses/bringupd/LICENSE",
 				"doc/bringupd/deploy/slurm/ray.sbatch", "bringupd/spack/packages/bringupd/package.py"}},
 		"wheel": {pattern: "*_x86_64.whl", prefix: "/opt/venv",
-			install: `cp "$2" "$1/tmp" && chroot "$1" /opt/venv/bin/pip install --no-index "/tmp/${2##*/}" && rm "$1/tmp/${2##*/}"`,
-			remove:  `chroot "$1" /opt/venv/bin/pip uninstall --yes bringupd`,
-			has:     []string{"zsh/site-functions/_bringupd", "doc/bringupd/CHANGELOG.md"}},
+			install: `cp "$2" "$1/tmp" && chroot "$1" /opt/venv/bin/pip install --no-index "/tmp/${2##*/}" &&
+				rm "$1/tmp/${2##*/}"`,
+			remove: `chroot "$1" /opt/venv/bin/pip uninstall --yes bringupd`,
+			has:    []string{"zsh/site-functions/_bringupd", "doc/bringupd/CHANGELOG.md"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, file := debian(t), only(t, tc.pattern)

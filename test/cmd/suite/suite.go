@@ -89,11 +89,11 @@ func (s *suite) runLane(ctx context.Context, l lane) {
 
 // announce prints what installNeeds will install, with the sizes on disk, and how long the parts take.
 func (s *suite) announce(ctx context.Context, order []*need) {
-	all := "export ANNOUNCE=1; " + s.setup + "{ :"
+	calls := []string{"export ANNOUNCE=1; " + s.setup + ":"}
 	for _, n := range order {
-		all += "; have_" + n.name
+		calls = append(calls, "have_"+n.name)
 	}
-	_, out, _ := s.runCommand(ctx, all+"; }", false) // installNeeds reports what cannot be installed
+	_, out, _ := s.runCommand(ctx, strings.Join(calls, "\n"), false) // installNeeds reports errors
 	var lines []string
 	sum := 0
 	for line := range strings.Lines(out) {
