@@ -62,9 +62,6 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := flag.Set("test.parallel", "1000"); err != nil {
 		return 1, err
 	}
-	if err := testbed.Install(ctx); err != nil {
-		return 1, err
-	}
 	config := testbed.Config{Share: testbed.Share(*share), User: *siteUser}
 	configureBed(&config)
 	beds, err = startBeds(ctx, count, config)
