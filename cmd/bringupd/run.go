@@ -58,9 +58,9 @@ func jobCommand(c cli.Command, all config.List, start func() error) *cli.Command
 			return usageErrorf("cannot use %q here: the subcommand comes first, for example: bringupd %s [flags]",
 				first, first)
 		default:
-			return usageErrorf(
-				"cannot use %q: give the driver and its arguments after --, for example: bringupd [flags] -- %s%s",
-				first, first, config.SuggestNearest("subcommand ", first, commandNames(ctx.App)))
+			return usageErrorf("cannot use %q: give the driver and its arguments after --, for example: "+
+				"bringupd %s [flags] -- %s%s", first, c.Name, strings.Join(ctx.Args().Slice(), " "),
+				config.SuggestNearest("subcommand ", first, commandNames(ctx.App)))
 		}
 	}
 	return &c

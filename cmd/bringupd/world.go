@@ -50,45 +50,11 @@ func (inv *invocation) replaceUsageError(c *cli.Context, err error, _ bool) erro
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	name = strings.TrimLeft(name, "-")
 	isJob := slices.ContainsFunc(c.Command.Flags, func(flag cli.Flag) bool { return flag.Names()[0] == "ranks" })
-	if hint := foreignFlagHint(name); unknown && isJob && hint != "" {
+	if hint := config.ForeignFlagHint(name); unknown && isJob && hint != "" {
 		typed := config.TypedFlag(inv.ownArgs, name)
 		return usageErrorf("cannot use %s: this flag is %s", typed, hint)
 	}
 	return config.ReplaceUsageError(c.Command, err, inv.ownArgs)
-}
-
-// foreignFlags are flags of other programs, with the owner and the replacement.
-var foreignFlags = []struct{ names, hint string }{
-	{"np n", "mpirun's; give --ranks=N, and the program after -- without mpirun"},
-	{"npersocket", "mpirun's; give --ranks-per-node=numa, and the program after -- without mpirun"},
-	{"ppn npernode", "mpirun's; give --ranks-per-node=N, and the program after -- without mpirun"},
-	{"host hostfile machinefile", "mpirun's; start bringupd by srun, or without a batch system by bringupd hosts"},
-	{"map-by rank-by", "mpirun's; give --ranks-per-node: ranks are numbered node by node"},
-	{"bind-to", "mpirun's; give --bind"},
-	{"mca", "mpirun's; export OMPI_MCA_NAME=VALUE before bringupd starts, or give --env=OMPI_MCA_NAME=VALUE"},
-	{"tag-output", "mpirun's; give --tag"},
-	{"x genv", "mpirun's; give --env=NAME=VALUE"},
-	{"nproc-per-node", "torchrun's; give --ranks-per-node=N, and the program after -- without torchrun"},
-	{"m module no-python", "torchrun's; give the command after --, as in: -- python -m MODULE"},
-	{"redirects tee", "torchrun's; each rank has a log, and --output selects what is shown"},
-	{"max-restarts", "torchrun's; give --restarts=N"},
-	{"node-rank master-addr master-port rdzv-backend rdzv-endpoint rdzv-id standalone",
-		"torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"},
-	{"ntasks", "srun's; give --ranks=N"},
-	{"ntasks-per-node tasks-per-node", "srun's; give it there as 1, and --ranks-per-node=N for ranks"},
-	{"gpus gres time nodelist", "srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs, and " +
-		"--deadline=TIME limits the job"},
-	{"timeout", "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"},
-}
-
-func foreignFlagHint(name string) string {
-	name = strings.ReplaceAll(name, "_", "-")
-	for _, foreign := range foreignFlags {
-		if slices.Contains(strings.Fields(foreign.names), name) {
-			return foreign.hint
-		}
-	}
-	return ""
 }
 
 // eitherSetting accepts one of two words, the second of which means true.

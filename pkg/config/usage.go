@@ -77,10 +77,15 @@ func flagNames(command *cli.Command) (names []string) {
 	return names
 }
 
-// SuggestNearest returns a clause with the known word that is nearest to an unknown one. It returns
-// an empty string if none is near.
+// SuggestNearest returns a clause with the known word that is nearest to an unknown one: the first one
+// that continues it after a hyphen, or else the most similar one. It returns an empty string if none
+// is near.
 func SuggestNearest(prefix, word string, known []string) string {
 	best := textutil.NearestWord(word, known, min(len(word), max(3, len(word)/3)))
+	isLonger := func(name string) bool { return strings.HasPrefix(name, word+"-") }
+	if at := slices.IndexFunc(known, isLonger); at >= 0 && !strings.HasPrefix(best, word) {
+		best = known[at]
+	}
 	if best == "" {
 		return ""
 	}
