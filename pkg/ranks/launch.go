@@ -227,7 +227,7 @@ func (l launch) judgeNumber(by Runners) *Finding {
 
 // advice returns what to do instead of running the launcher.
 func (l launch) advice(by Runners) string {
-	asRanks := "bringupd --ranks-per-node=%s -- %s"
+	asRanks := "bringupd … --ranks-per-node=%s -- %s"
 	if by.AreOfRole {
 		asRanks = "ranks-per-node: %s, command: %s"
 	}
@@ -239,7 +239,7 @@ func (l launch) advice(by Runners) string {
 	case l.framework != "" && by.AreOfRole:
 		return fmt.Sprintf("leave it out: framework: %s", l.framework)
 	case l.framework != "":
-		return fmt.Sprintf("leave it out: bringupd --framework=%s -- %s", l.framework, cmp.Or(l.program, "…"))
+		return fmt.Sprintf("leave it out: bringupd … --framework=%s -- %s", l.framework, cmp.Or(l.program, "…"))
 	case l.findsNodes:
 		return "leave it out, because " + reason
 	case l.rank == "":

@@ -229,7 +229,7 @@ func TestLauncherAdvice(t *testing.T) {
 		"axolotl train x.yml":                                       "-- axolotl train --launcher=python …",
 		"horovodrun -np 4 python t.py":                              "--ranks-per-node=4 -- python t.py",
 		"torchrun --nproc-per-node=2 -- t.py --x":                   "--ranks-per-node=2 -- python t.py --x;",
-		"ray symmetric-run --address n0:1 -- python t.py":           "out: bringupd --framework=ray -- python t.py;",
+		"ray symmetric-run --address n0:1 -- python t.py":           "out: bringupd … --framework=ray -- python t.py;",
 		"torchrun":            "--ranks-per-node=gpu -- …;",
 		"mpirun -n 4 ./app":   "leave it out",
 		"torchx run dist.ddp": "--ranks-per-node=gpu",
