@@ -206,6 +206,11 @@ var adviceForDriver = []struct {
 			"and ray.init() finds it by RAY_ADDRESS",
 	},
 	{
+		messages: []string{"num_cpus and num_gpus must not be provided"},
+		step: "leave num_cpus and num_gpus out of ray.init(): the cluster has what the launcher has granted, " +
+			"or what --ray-head-args=--num-cpus=N and --ray-worker-args=--num-cpus=N say",
+	},
+	{
 		messages: []string{"Refer to the documentation on how to address the out of memory issue"},
 		step: "Ray has ended the task because the memory of the node, or of its cgroup, was nearly used up: " +
 			"request more memory, run fewer tasks at a time, or export RAY_memory_usage_threshold=0.99",

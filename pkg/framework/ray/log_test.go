@@ -215,6 +215,11 @@ func TestAdviseDriver(t *testing.T) {
 			t.Errorf("the advice for %s of %+v is %q, want %q", tc.said, tc.cluster, step, tc.want)
 		}
 	}
+	step := plain.adviseDriver([]string{
+		"ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided."})
+	if !strings.Contains(step, "--ray-head-args=--num-cpus=N") {
+		t.Errorf("the advice for resources in ray.init is %q", step)
+	}
 	if step := plain.adviseDriver([]string{"ConnectionError: Could not read 'actors' from GCS."}); step != "" {
 		t.Errorf("the advice for another error is %q", step)
 	}

@@ -220,8 +220,8 @@ func (a *Summary) adviseNotFound() []string {
 		return append(steps, fmt.Sprintf(
 			"check that %s exists on %s: its file system may not be mounted on the nodes", a.Driver, a.nodeName(0)))
 	}
-	return append(steps, fmt.Sprintf("give the driver's path: %s is searched for in the job's PATH on %s, "+
-		"not in your login's", a.Driver, a.nodeName(0)))
+	return append(steps, fmt.Sprintf("give the driver's path, as ./%[1]s for a file of the job's directory: %[1]s is "+
+		"searched for in the job's PATH on %[2]s, not in your login's", a.Driver, a.nodeName(0)))
 }
 
 // assignment matches a shell's assignment of a variable before a command.
@@ -370,11 +370,15 @@ func (a *Summary) adviseTerminated() []string {
 	if w.WhyEnded == "" {
 		return nil
 	}
-	return []string{
-		"see whether it was " + w.WhyEnded,
+	var steps []string
+	if a.Cause.Phase == record.PhaseJoin {
+		steps = []string{"see whether a daemon that could not join has ended first: its last lines name the cause"}
+	}
+	return append(steps,
+		"see whether it was "+w.WhyEnded,
 		fmt.Sprintf("if it was the time limit: %s for more; to save its work, the driver had %s",
 			w.MoreTime, a.ID.Launcher.DescribeGrace(a.DriverGrace, a.GivenGrace)),
-	}
+	)
 }
 
 func (a *Summary) longerTimeout(phase record.Phase) []string {

@@ -27,7 +27,7 @@ var programErrors = []programError{
 		"environment variable RANK expected", "environment variable WORLD_SIZE expected", // torch
 		"environment variable MASTER_ADDR expected", "environment variable MASTER_PORT expected",
 		"KeyError: 'RANK'", "KeyError: 'WORLD_SIZE'", "KeyError: 'LOCAL_RANK'",
-		"KeyError: 'MASTER_ADDR'",
+		"KeyError: 'MASTER_ADDR'", "cannot find BRINGUPD_RANK", // the Python package's
 		"coordinator_address should be defined", "Number of processes must be defined", // JAX
 	}, step: runAsRanks},
 	// Open MPI 4 takes the variables of a Slurm step for those of a rank.
@@ -39,10 +39,15 @@ var programErrors = []programError{
 	{messages: []string{"ompi_rte_init failed", "PMIx_Init failed"}, ofRanks: true,
 		step: "see why these ranks have no PMIx, which Open MPI needs: bringupd doctor -- PROGRAM " +
 			"(the static build of bringupd has none)"},
-	{messages: []string{"There are not enough slots available in the system"},
+	{messages: []string{
+		"There are not enough slots available in the system", "number of available slots when deciding", // its last lines
+	},
 		step: "give the driver's mpirun more slots: --slots-per-node=N, or a smaller -n to mpirun"},
 	{messages: []string{"KeyError: 'DASK_SCHEDULER_ADDRESS'"},
 		step: "start a Dask cluster: --framework=dask"},
+	{messages: []string{"RuntimeError: Nanny failed to start"}, step: "start a Dask cluster on all nodes, to which " +
+		"Client() connects: --framework=dask; or, for one of this node only, put its start under: " +
+		`if __name__ == "__main__":`},
 	// of Dask's and other pools of processes that are started when the module is loaded
 	{messages: []string{"before the current process has finished its bootstrapping phase"},
 		step: `put the start of the program under: if __name__ == "__main__":`},

@@ -171,6 +171,17 @@ var driverEndings = []ending{
 		a.DriverLines = []string{"ValueError: Error initializing torch.distributed using env:// rendezvous: " +
 			"environment variable RANK expected, but not set"}
 	}),
+	driverEnded("driver-of-python-package", 1, "exit code 1").with(func(a *Summary) {
+		a.DriverLines = []string{"bringupd._errors.NotInRunError: cannot find BRINGUPD_RANK: bringupd has not started " +
+			"this process, or does not set it here"}
+	}),
+	driverEnded("driver-mpirun-slots", 1, "exit code 1").with(func(a *Summary) {
+		a.DriverLines = []string{"Alternatively, you can use the --oversubscribe option to ignore the",
+			"number of available slots when deciding the number of processes to", "launch."}
+	}),
+	driverEnded("driver-dask-alone", 1, "exit code 1").with(func(a *Summary) {
+		a.DriverLines = []string{"RuntimeError: Nanny failed to start."}
+	}),
 	driverEnded("driver-port-taken", 1, "exit code 1").with(func(a *Summary) {
 		a.DriverLines = []string{"torch.distributed.DistNetworkError: The server socket has failed to listen on any " +
 			"local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE"}
@@ -204,6 +215,8 @@ var driverEndings = []ending{
 	failed("ended-by-slurm",
 		cause(1, health.Terminated, "driver", "Slurm ended the job: node 1 (n1) got SIGTERM", signalled("SIGTERM"))).
 		with(func(a *Summary) { a.GivenGrace = 100 * time.Second }), // Slurm's KILL cuts it
+	beforeGate(failed("ended-by-slurm-at-join",
+		cause(0, health.Terminated, "join", "Slurm ended the job: node 0 (n0) got SIGTERM", signalled("SIGTERM")))),
 	failed("interrupted",
 		cause(0, health.Interrupted, "join", "node 0 (n0) was told to end by SIGINT", signalled("SIGINT"))),
 	failed("signalled", cause(5, health.Signalled, "driver", "rank 5 (n5) died", signalled("SIGHUP"))).
