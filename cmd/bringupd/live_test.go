@@ -99,7 +99,7 @@ func TestLogsOfSilentDriver(t *testing.T) {
 		{"a driver", "driver", &record.Plan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
 		{"ranks", "ranks", &record.Plan{Driver: "train.py", HasRanks: true}, 0,
 			"the ranks of run 17.0 printed nothing"},
-		{"no driver", "driver", &record.Plan{}, 1, "cannot print that log"},
+		{"no driver", "driver", &record.Plan{}, 1, "cannot print the log of driver"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}

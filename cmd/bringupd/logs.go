@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -75,8 +76,8 @@ func (r *logsCmd) runLogs(args []string) error {
 		}
 		if err == nil && shown == 0 {
 			r.printMessage(
-				"cannot print that log: it is empty, or %s has no log of that name",
-				filepath.Join(run.Path(), signal.LogsDir))
+				"cannot print the log of %s: it is empty, or %s has none of that name; bringupd help logs lists the words",
+				cmp.Or(word, "the head"), filepath.Join(run.Path(), signal.LogsDir))
 			r.exitCode = 1
 		}
 		return err
@@ -102,6 +103,9 @@ func (r *logsCmd) openLogs(
 	}
 	findNode := func(ctx context.Context, name string) (int, error) {
 		node, _, err := run.FindNode(ctx, name)
+		if _, isWrong := errors.AsType[*runs.SelectionError](err); isWrong {
+			err = usageErrorf("%v, for all its logs; or driver, head, ranks or rank-N", err)
+		}
 		return node, err
 	}
 	wanted, err = runs.SelectLogs(ctx, run.Dir, run.Job.Plan, word, findNode)
