@@ -57,6 +57,16 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestProgramHere inspects a program of the working directory.
+func TestProgramHere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	compiled(t, "here", empty)
+	got, err := DetectLinked(t.Context(), []string{"./here"}, []string{"PATH=/none"})
+	if err != nil || got.MPI != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestUnknownPrograms(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "script"), "#!/bin/sh\nmpirun x\n")

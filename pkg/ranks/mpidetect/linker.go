@@ -40,6 +40,9 @@ func (l dynamicLinker) listLibraries(ctx context.Context, file string) (found []
 	if l.path == "" {
 		return nil, nil
 	}
+	if !strings.Contains(file, "/") { // the linker would search for it as for a library
+		file = "./" + file
+	}
 	list, reason := &process.HeadBuffer{MaxBytes: 1 << 20}, &process.HeadBuffer{MaxBytes: 1 << 20}
 	err = process.Command{Argv: []string{l.path, "--list", file}, Env: l.environ, Stdout: list, Stderr: reason}.Run(ctx)
 	if m := missingLibrary().FindStringSubmatch(reason.String()); err != nil && m != nil && isMPILibrary(m[1]) {
