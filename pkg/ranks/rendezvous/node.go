@@ -337,8 +337,8 @@ func (n *Node) commitValues(owner, writer string, values map[string][]byte) erro
 // has passed. rank is the rank that makes the request, -1 for another program.
 func (n *Node) awaitValue(ctx context.Context, at valueKey, rank int) getResult {
 	if at.Owner != "" && n.layout().nodeOfOwner(at.Owner) == nil {
-		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number "+
-			"(3), or n and a node's number (n3)", at.Key, at.Owner))}
+		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: the world has no such rank "+
+			"or node: give a rank's number (0), or n and a node's number (n0)", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
 	// Use the value if it was committed on this node or received before.

@@ -144,13 +144,20 @@ func TestLastWordsAreBounded(t *testing.T) {
 	var heard string
 	s := &Server{}
 	s.AbortJob = func(_ pmi.ProcID, _ int, words string) { heard = words }
-	var f frame
-	f.addProc(pmi.ProcID{Job: "w"})
-	f.addNumber(7)
-	f.addText(strings.Repeat("no ", 1<<20))
-	if _, err := s.decodeRequest(upAbort, &frameReader{rest: f}); err != nil || len(heard) == 0 ||
+	abort := func(words string) error {
+		var f frame
+		f.addProc(pmi.ProcID{Job: "w"})
+		f.addNumber(7)
+		f.addText(words)
+		_, err := s.decodeRequest(upAbort, &frameReader{rest: f})
+		return err
+	}
+	if err := abort(strings.Repeat("no ", 1<<20)); err != nil || len(heard) == 0 ||
 		len(heard) > maxMessageLength+8 {
 		t.Errorf("%d bytes, %v", len(heard), err)
+	}
+	if err := abort("N/A"); err != nil || heard != "" {
+		t.Errorf("without a message: %q, %v", heard, err)
 	}
 }
 

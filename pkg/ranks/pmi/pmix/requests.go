@@ -39,6 +39,9 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (answerFunc, error) {
 		return answerSuccess, nil
 	case upAbort:
 		by, code, words := r.readProc(), r.readSigned(), r.readText()
+		if words == "N/A" { // Open MPI 4 has no message
+			words = ""
+		}
 		s.AbortJob(by, code, textutil.SingleLine(words, maxMessageLength))
 		return answerSuccess, nil
 	case upFence, upConnect, upDisconnect:
