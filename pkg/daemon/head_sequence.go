@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -339,7 +340,11 @@ func (h *head) openGate() error {
 // the cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
 	if !h.node.cfg.HasPrimary() {
-		h.node.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.node.Dir.Path()))
+		level := zapcore.InfoLevel
+		if h.node.id.Size == 1 { // whose console shows only warnings
+			level = zapcore.WarnLevel
+		}
+		h.node.Log.Log(level, "no driver: the job stays up until it is stopped", zap.String("run", h.node.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
