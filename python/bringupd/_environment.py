@@ -192,6 +192,10 @@ def _variable_part(role: str) -> str:
     return role.upper().replace("-", "_")
 
 
+# How to start a process that has a variable.
+_STARTED_AS = {"RANK": ": start it as a rank, bringupd … --ranks-per-node=N -- python program.py"}
+
+
 class _Variables:
     """The variables of a process, whose values are checked. Names are without BRINGUPD_."""
 
@@ -206,6 +210,7 @@ class _Variables:
         if not value:
             raise NotInRunError(
                 f"cannot find BRINGUPD_{name}: bringupd has not started this process, or does not set it here"
+                f"{_STARTED_AS.get(name, '')}"
             )
         return value
 

@@ -14,7 +14,7 @@ _DEFAULT_TIMEOUT = 300.0
 
 def put(key: str, value: Union[bytes, str]) -> None:
     """Stores a value of at most 1 MiB, which all ranks can get at once. It cannot be changed."""
-    run_program(["kv", "put", key], stdin=value.encode() if isinstance(value, str) else bytes(value))
+    run_program(["kv", "put", key], stdin=value.encode() if isinstance(value, str) else bytes(memoryview(value)))
 
 
 def get(key: str, owner: Union[int, str, None] = None, timeout: Optional[float] = _DEFAULT_TIMEOUT) -> bytes:

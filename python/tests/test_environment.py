@@ -77,6 +77,12 @@ class TestEnvironment(unittest.TestCase):
             self.assertTrue(str(caught.exception).startswith(wanted), caught.exception)
 
 
+class TestOutsideOfWorld(unittest.TestCase):
+    def test_says_how_to_start(self) -> None:
+        with self.assertRaisesRegex(bringupd.NotInRunError, "--ranks-per-node=N"):
+            bringupd.Rank.from_environment({})
+
+
 class TestEndpoints(unittest.TestCase):
     def test_planned(self) -> None:
         environment = {

@@ -58,6 +58,12 @@ class TestProgram(unittest.TestCase):
     def test_progress(self) -> None:
         self.assert_runs(lambda: bringupd.kv.progress(1200), "kv progress 1200")
 
+    def test_values(self) -> None:
+        self.assert_runs(lambda: bringupd.kv.put("a", b"x"), "kv put a")
+        for value in (3, [1, 2], {"b": 1}):
+            with self.subTest(value), self.assertRaisesRegex(TypeError, "bytes-like"):
+                bringupd.kv.put("a", value)  # type: ignore[arg-type]
+
     def test_timeouts(self) -> None:
         """The program takes a timeout of 0 for none, which only None must mean."""
         for timeout, flag in (
