@@ -49,8 +49,8 @@ func (p *RolePreview) describeExit(e roles.Effect) string {
 		fmt.Fprintf(&b, "Its other processes are stopped: %d.\n", others)
 	}
 	if e.Action == roles.ActionRestart {
-		fmt.Fprintf(&b, "It starts again in its place after %s, at most %d times within %s. After that:\n",
-			e.Pause, e.Restarts, e.Role.Restarts.Window)
+		fmt.Fprintf(&b, "It starts again in its place, at most %d times within %s. After that:\n",
+			e.Restarts, e.Role.Restarts.Window)
 	}
 	code := codeOf(health.ServiceDied)
 	if e.Role.Primary {

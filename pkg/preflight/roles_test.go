@@ -220,7 +220,7 @@ func TestDescribeFault(t *testing.T) {
 	const trainer = "- {name: trainer, nodes: rest, ranks-per-node: 2, primary: true, command: c}\n"
 	for _, tc := range []struct{ name, text, fault, want string }{
 		{"a restart, and a loss that is tolerated", servers + trainer, "judge.1", `judge.1 on n0: a process fails.
-It starts again in its place after 1s, at most 3 times within 10m0s. After that:
+It starts again in its place, at most 3 times within 10m0s. After that:
 It is lost: role judge has 7 of 8 instances left, and needs 6.
 The run goes on.
 `},

@@ -182,8 +182,8 @@ func DefaultLimits(after time.Duration) ProbeLimits {
 type RestartPolicy struct {
 	Max    int           `json:"max"` // restarts within Window
 	Window time.Duration `json:"-"`   // always positive
-	// The first pause before a restart, which doubles until MaxBackoff. It is MinBackoff again when
-	// Window has passed without an exit.
+	// The limits of the pauses before restarts in a row: see Pause. A row ends when Window has passed
+	// without an exit.
 	MinBackoff time.Duration `json:"-"`
 	MaxBackoff time.Duration `json:"-"`
 }

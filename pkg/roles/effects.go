@@ -11,10 +11,9 @@ type Effect struct {
 	Role      *RolePlan
 	Instances []*Instance // those that the fault affects; none if it does not affect the role
 	// Action is what follows for them. After an exit, an instance can be started again in its place
-	// Restarts times within the window, the first time after Pause.
+	// Restarts times within the window.
 	Action   Action
 	Restarts int
-	Pause    time.Duration
 	// EndsRun reports that too few instances are left when these are lost.
 	EndsRun bool
 }
@@ -28,14 +27,9 @@ func ExitEffect(role *RolePlan, instance *Instance) Effect {
 	e := Effect{Role: role, Instances: []*Instance{instance}}
 	var budget RestartBudget
 	at := time.Unix(0, 0) // any time: all exits are at once
-	for e.Action = ActionRestart; ; e.Restarts++ {
-		action, pause := role.Decide(Exit{Code: 1, WasReady: true}, &budget, at)
-		if action != ActionRestart {
-			e.Action = action
-			break
-		}
-		if e.Restarts == 0 {
-			e.Pause = pause
+	for e.Action = ActionRestart; e.Action == ActionRestart; {
+		if e.Action, _ = role.Decide(Exit{Code: 1, WasReady: true}, &budget, at); e.Action == ActionRestart {
+			e.Restarts++
 		}
 	}
 	e.EndsRun = role.LacksInstances(len(e.Instances), !role.Oneshot)

@@ -31,19 +31,18 @@ func TestExitEffect(t *testing.T) {
 		index         int
 		action        Action
 		count         int
-		pause         time.Duration
 		ends          bool
 	}{
-		{"restarts, and enough others", 3, 5, "server", 1, ActionRestart, 3, time.Second, false},
-		{"restarts, and too few others", 2, 6, "server", 0, ActionRestart, 2, time.Second, true},
-		{"no restarts", 0, 5, "server", 5, ActionLose, 0, 0, false},
-		{"a primary", 3, 5, "world", 0, ActionLose, 0, 0, true},
-		{"a oneshot role", 1, 5, "setup", 2, ActionRestart, 1, time.Second, true},
+		{"restarts, and enough others", 3, 5, "server", 1, ActionRestart, 3, false},
+		{"restarts, and too few others", 2, 6, "server", 0, ActionRestart, 2, true},
+		{"no restarts", 0, 5, "server", 5, ActionLose, 0, false},
+		{"a primary", 3, 5, "world", 0, ActionLose, 0, true},
+		{"a oneshot role", 1, 5, "setup", 2, ActionRestart, 1, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			role := planOfEffects(t, tc.restarts, tc.run).FindRole(tc.role)
 			e := ExitEffect(role, &role.Instances[tc.index])
-			if e.Action != tc.action || e.Restarts != tc.count || e.Pause != tc.pause ||
+			if e.Action != tc.action || e.Restarts != tc.count ||
 				e.EndsRun != tc.ends || e.Left() != len(role.Instances)-1 {
 				t.Errorf("got %+v", e)
 			}

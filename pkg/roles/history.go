@@ -24,9 +24,10 @@ type History struct {
 	ordered  int                          // the newest generation before which all others were told to stop
 	joined   int                          // the newest whose nodes may join its first one, plus 1; 0: none
 
-	ChangedAt time.Time // when the evidence has changed last
-	EnteredAt time.Time // when the present generation got its status
-	ResumeAt  time.Time // before that, the next generation does not start
+	ChangedAt  time.Time // when the evidence has changed last
+	EnteredAt  time.Time // when the present generation got its status
+	readySince time.Time // when it was ready; zero if it was not
+	ResumeAt   time.Time // before that, the next generation does not start
 }
 
 // NewHistory returns the history of an instance that begins with a plan, and starts by a rule.
@@ -51,6 +52,20 @@ func (s *History) update() {
 	if s.Status != before.Status || s.Generation != before.Generation {
 		s.EnteredAt = s.ChangedAt
 	}
+	if s.Generation != before.Generation {
+		s.readySince = time.Time{}
+	}
+	if s.Status == StatusReady && s.readySince.IsZero() {
+		s.readySince = s.ChangedAt
+	}
+}
+
+// upFor returns how long the present generation had been ready at a time.
+func (s *History) upFor(at time.Time) time.Duration {
+	if s.readySince.IsZero() {
+		return 0
+	}
+	return at.Sub(s.readySince)
 }
 
 // IsOn reports whether the instance has processes on a node.
@@ -180,7 +195,7 @@ func (s *History) RecordExit(mark record.InstanceMark, rec *record.InstanceExit,
 	isLoss := !rec.WillRestart
 	s.ResumeAt = at.Add(rec.Pause)
 	if s.Spans() && !s.Role.IsFlagWorld() {
-		exit.WasReady = s.wasReady
+		exit.WasReady, exit.UpFor = s.wasReady, s.upFor(at)
 		action, pause := s.Role.Decide(exit, &s.budget, at)
 		isLoss = action != ActionRestart
 		s.ResumeAt = at.Add(pause)

@@ -17,6 +17,8 @@ type Exit struct {
 	CannotExecute bool
 	// WasReady reports that some generation of the instance has been ready, in this run.
 	WasReady bool
+	// UpFor is how long the generation had been ready; 0 if it was not.
+	UpFor time.Duration
 }
 
 // Action is what follows from an exit.
@@ -33,7 +35,7 @@ const (
 type RestartBudget struct {
 	restarts []time.Time
 	lastExit time.Time
-	pause    time.Duration // before the last restart
+	row      int // the last restart's, as in [RestartPolicy.Pause]
 }
 
 // Decide returns what follows from an exit at a time, and how long to wait before a restart. It
@@ -48,7 +50,7 @@ func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (act
 	case exit.CannotExecute, !exit.WasReady && !mayEnd:
 		return ActionLose, 0
 	}
-	return budget.next(d.Restarts, at)
+	return budget.next(d.Restarts, exit.UpFor, at)
 }
 
 // MayAwaitOthers reports whether an instance that is not ready or done may be waiting for the
@@ -77,21 +79,39 @@ func (d *Definition) DecideLoss(hasSpare bool) Action {
 	return ActionLose
 }
 
+// steadyTime is how long an instance must have been ready for its first restart to have no pause: what
+// ends a program at its start would end it again.
+const steadyTime = 10 * time.Second
+
 // next records a restart at a time, unless the budget is used up.
-func (b *RestartBudget) next(policy RestartPolicy, at time.Time) (action Action, pause time.Duration) {
+func (b *RestartBudget) next(policy RestartPolicy, upFor time.Duration, at time.Time) (Action, time.Duration) {
 	// Forget the restarts before the window, and the back-off if the last exit was before it.
 	b.restarts = slices.DeleteFunc(b.restarts, func(earlier time.Time) bool { return at.Sub(earlier) > policy.Window })
 	if at.Sub(b.lastExit) > policy.Window {
-		b.pause = 0
+		b.row = 0
 	}
 	b.lastExit = at
 	if len(b.restarts) >= policy.Max {
 		return ActionLose, 0
 	}
-	// Double the pause.
 	b.restarts = append(b.restarts, at)
-	b.pause = min(max(2*b.pause, policy.MinBackoff), policy.MaxBackoff)
-	return ActionRestart, b.pause
+	if b.row++; b.row == 1 && upFor < steadyTime {
+		b.row++
+	}
+	return ActionRestart, policy.Pause(b.row)
+}
+
+// Pause returns the pause before a restart: none before the first one in a row, then MinBackoff, which
+// doubles with each further one up to MaxBackoff.
+func (p RestartPolicy) Pause(row int) time.Duration {
+	if row <= 1 {
+		return 0
+	}
+	pause := p.MinBackoff
+	for ; row > 2 && pause < p.MaxBackoff; row-- {
+		pause *= 2
+	}
+	return min(pause, p.MaxBackoff)
 }
 
 // Used returns the number of restarts in the window.

@@ -299,7 +299,6 @@ func TestNothingStartsWhileEnding(t *testing.T) {
   - {name: single, nodes: 1, command: serve, restarts: 1}
 `, func(r *run) {
 		r.openGate()
-		r.later()
 		started := r.starts()
 		r.head.cfg.SilentDelay = 10 * time.Second
 		r.exit("cache.0.0.g0", 1)

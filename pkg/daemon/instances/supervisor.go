@@ -381,12 +381,14 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	if generation > s.first {
 		s.loadEndpoints(halt, s.cfg.ControlWatch.LastListing())
 	}
+	var readyAt time.Time
 	running := s.startProcesses(halt, cancel, generation)
 	if !s.role.Oneshot {
 		endWait()
 	}
 	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
+		readyAt = time.Now()
 		s.settle()
 		if s.role.BuiltIn.IsService() {
 			// its start has published that
@@ -406,6 +408,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
 	failure, exit := running.outcome()
+	if !readyAt.IsZero() {
+		exit.UpFor = time.Since(readyAt)
+	}
 	s.flushSteps(failure != nil)
 	if failure != nil {
 		failure = s.environment.withoutKeys(failure)

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -394,17 +395,9 @@ func addNodeFailures(h record.RestartHistory, failures []record.Failure, id *lau
 // stableRunTime is the time with an open gate after which earlier failures do not count any more.
 const stableRunTime = 10 * time.Minute
 
-// restartPause returns the pause before an attempt, after row consecutive early failures: none after
-// the first one, then a second, which doubles with each further failure up to [config.MaxBackoff].
+// restartPause returns the pause before an attempt, after row consecutive early failures.
 func restartPause(row int) time.Duration {
-	if row <= 1 {
-		return 0
-	}
-	pause := minBackoff
-	for ; row > 2 && pause < config.MaxBackoff; row-- {
-		pause *= 2
-	}
-	return min(pause, config.MaxBackoff)
+	return roles.RestartPolicy{MinBackoff: minBackoff, MaxBackoff: config.MaxBackoff}.Pause(row)
 }
 
 // minBackoff is the pause before the second restart in a row.

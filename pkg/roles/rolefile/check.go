@@ -210,12 +210,11 @@ func (r *roleReader) checkRestartWindow(what string, value *yaml.Node, isGiven b
 	}
 }
 
-// sumBackoffs returns the sum of the pauses before all restarts, at most [maxDuration].
+// sumBackoffs returns the sum of the pauses before all restarts of a program that always ends at once,
+// at most [maxDuration].
 func sumBackoffs(policy roles.RestartPolicy) (sum time.Duration) {
-	pause := policy.MinBackoff
-	for range policy.Max {
-		sum = min(sum+pause, maxDuration)
-		pause = min(2*pause, policy.MaxBackoff)
+	for row := range policy.Max {
+		sum = min(sum+policy.Pause(row+2), maxDuration)
 	}
 	return sum
 }
