@@ -100,27 +100,30 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	node := e.cfg.Host.WorldConfig()
 	prepare, bound := node.Layout.LimitProcess(p.GPUs, node.Identity.LocalSize > 1)
 	maps.Copy(variables, bound)
-	known := maps.Clone(variables)
-	for _, entry := range e.cfg.Host.Environ(s.role.Placement, nil) {
-		name, value, _ := strings.Cut(entry, "=")
-		if _, isKnown := known[name]; !isKnown && strings.HasPrefix(name, "BRINGUPD_") {
-			known[name] = value
-		}
-	}
 	ofCluster, err := clusterVariables(e.cfg, e.plan.Load().Plan, s.role)
 	if err != nil {
 		return start, err
 	}
 	maps.Copy(variables, ofCluster)
+	start.spec = process.Spec{Argv: commandOf(s.role, p), Prepare: prepare,
+		Env: e.cfg.Host.Environ(s.role.Placement, variables)}
+	known := maps.Clone(variables)
+	for _, entry := range start.spec.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		if _, isKnown := known[name]; !isKnown && strings.HasPrefix(name, "BRINGUPD_") {
+			known[name] = value
+		}
+	}
 	start.userEnv = make(map[string]string)
 	for name, value := range s.role.Program.Env {
 		if start.userEnv[name], err = roles.ExpandValue(value, known); err != nil {
 			return start, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
-	maps.Copy(variables, start.userEnv)
-	start.spec = process.Spec{Argv: commandOf(s.role, p), Prepare: prepare,
-		Env: e.cfg.Host.Environ(s.role.Placement, variables)}
+	if len(start.userEnv) > 0 {
+		maps.Copy(variables, start.userEnv)
+		start.spec.Env = e.cfg.Host.Environ(s.role.Placement, variables)
+	}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
 		start.ports = append(start.ports,

@@ -103,7 +103,7 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer hangs(nil)
-	probes.Go(func() { s.watchProbes(watched, hangs, one.process, number, g.ready) })
+	probes.Go(func() { s.watchProbes(watched, hangs, one, number, g.ready) })
 	limited, cancel := s.withTimeLimit(watched)
 	defer cancel()
 	if f := s.awaitFailure(limited, one); f != nil || ctx.Err() != nil || limited.Err() == nil {

@@ -20,12 +20,12 @@ const probeInterval = 5 * time.Second
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes changes of the node's
 // readiness after the gate, and calls hangs with the last error when the alive probe has failed. The
 // processes of a node take turns.
-func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process,
+func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), one startedProcess,
 	generation int, all *service.Readiness) {
-	start, err := s.environment.processStart(s, p, generation)
-	if err != nil || start.alive == nil && start.ready == nil {
+	if one.alive == nil && one.ready == nil {
 		return
 	}
+	p := one.process
 	defer all.Forget(p.Rank)
 	watch := func(probe *health.Probe, limits roles.ProbeLimits, t health.Tolerance,
 		judge func(err error, hasFailed bool)) {
@@ -39,7 +39,7 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	watches.Go(func() {
-		watch(start.alive, s.role.Alive.ProbeLimits, health.Tolerance{After: s.role.Alive.After},
+		watch(one.alive, s.role.Alive.ProbeLimits, health.Tolerance{After: s.role.Alive.After},
 			func(err error, hasFailed bool) {
 				if hasFailed {
 					hangs(err)
@@ -50,7 +50,7 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 		return
 	}
 	isReady, hasWarned := true, false
-	watch(start.ready, s.role.Ready.ProbeLimits, health.Tolerance{FailsIfRefused: true},
+	watch(one.ready, s.role.Ready.ProbeLimits, health.Tolerance{FailsIfRefused: true},
 		func(err error, hasFailed bool) {
 			if hasFailed && !hasWarned {
 				hasWarned = true

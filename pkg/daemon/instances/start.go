@@ -23,7 +23,8 @@ import (
 type startedProcess struct {
 	*service.Running // never nil
 	process          roles.Process
-	isService        bool // it belongs to a cluster or to flags, which the probes of the role do not concern
+	ready, alive     *health.Probe // nil if there is none
+	isService        bool          // it belongs to a cluster or to flags, which the probes of the role do not concern
 	// explain waits for the end of a rank and returns why it has failed; nil for other processes.
 	explain func(ctx context.Context) error
 }
@@ -138,7 +139,7 @@ func (s *supervisor) startCommand(
 			return s.hasStranger(port.Number, max(port.Number, port.LastNumber))
 		})
 	}
-	one := startedProcess{process: p}
+	one := startedProcess{process: p, ready: start.ready, alive: start.alive}
 	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
 	switch {
 	case s.cfg.StandIns != nil: // they are ready at once
