@@ -50,6 +50,7 @@ type planner struct {
 	claimed []bool         // the places'
 	// processes has those of each place, in the order of roles and instances.
 	processes [][]placedProcess
+	unused    []Process // allocated for further instances: a job may have many small ones
 }
 
 // placedProcess is a process with its role.
@@ -291,6 +292,9 @@ func (p *planner) makeInstances() error {
 			if err != nil {
 				return err
 			}
+			if role.Instances == nil {
+				role.Instances = make([]Instance, 0, len(role.Nodes)/span*perNode)
+			}
 			for range perNode {
 				instance := Instance{Number: number, Index: len(role.Instances)}
 				if instance.Processes, err = p.makeProcesses(role.Definition, nodes, counts); err != nil {
@@ -300,6 +304,9 @@ func (p *planner) makeInstances() error {
 				number++
 			}
 		}
+	}
+	for place, count := range counts {
+		p.processes[place] = make([]placedProcess, 0, count)
 	}
 	for at := range p.Roles {
 		role := &p.Roles[at]
@@ -321,6 +328,14 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 	if err != nil {
 		return nil, err
 	}
+	total := 0
+	for _, count := range ranks {
+		total += count
+	}
+	if len(p.unused) < total {
+		p.unused = make([]Process, max(total, len(p.Nodes)))
+	}
+	processes, p.unused = p.unused[:0:total], p.unused[total:]
 	for i, place := range nodes {
 		perNode := ranks[i]
 		limit := maxProcesses

@@ -3,6 +3,7 @@ package roles
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"slices"
@@ -38,23 +39,30 @@ func (e Endpoint) HostPort() string {
 
 // Endpoints returns the planned endpoints of a role, sorted by instance: those of the processes of
 // rank 0, or of all processes if the role says so.
-func (p *Plan) Endpoints(role *RolePlan) (endpoints []Endpoint) {
-	for _, instance := range role.Instances {
-		processes := instance.Processes
-		if !role.Program.AllEndpoints {
-			processes = processes[:1]
-		}
-		for _, process := range processes {
-			endpoint := Endpoint{
-				Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index,
+func (p *Plan) Endpoints(role *RolePlan) []Endpoint {
+	return slices.AppendSeq(make([]Endpoint, 0, len(role.Instances)), p.eachEndpoint(role))
+}
+
+func (p *Plan) eachEndpoint(role *RolePlan) iter.Seq[Endpoint] {
+	return func(yield func(Endpoint) bool) {
+		for _, instance := range role.Instances {
+			processes := instance.Processes
+			if !role.Program.AllEndpoints {
+				processes = processes[:1]
 			}
-			if len(process.Ports) > 0 {
-				endpoint.Port = process.Ports[0]
+			for _, process := range processes {
+				endpoint := Endpoint{
+					Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index,
+				}
+				if len(process.Ports) > 0 {
+					endpoint.Port = process.Ports[0]
+				}
+				if !yield(endpoint) {
+					return
+				}
 			}
-			endpoints = append(endpoints, endpoint)
 		}
 	}
-	return endpoints
 }
 
 // addressOf returns the address of a node, or its name if the address is unknown.
@@ -112,15 +120,28 @@ func (r *RolePlan) addPorts(vars map[string]string, name string, process Process
 func (p *Plan) ListVariables() map[string]string {
 	vars := make(map[string]string)
 	for at := range p.Roles {
-		var hosts, endpoints []string
-		for _, endpoint := range p.Endpoints(&p.Roles[at]) {
-			hosts = append(hosts, endpoint.Host)
-			endpoints = append(endpoints, endpoint.HostPort())
+		var hosts, endpoints strings.Builder
+		add := func(list *strings.Builder, entry string) {
+			if list.Len() > 0 {
+				list.WriteByte(',')
+			}
+			list.WriteString(entry)
+		}
+		for endpoint := range p.eachEndpoint(&p.Roles[at]) {
+			if hosts.Len() <= maxListLength {
+				add(&hosts, endpoint.Host)
+			}
+			if endpoints.Len() <= maxListLength {
+				add(&endpoints, endpoint.HostPort())
+			}
+			if min(hosts.Len(), endpoints.Len()) > maxListLength {
+				break
+			}
 		}
 		prefix := "BRINGUPD_ROLE_" + VariableName(p.Roles[at].Name)
-		for suffix, list := range map[string][]string{"_HOSTS": hosts, "_ENDPOINTS": endpoints} {
-			if text := strings.Join(list, ","); len(text) <= maxListLength {
-				vars[prefix+suffix] = text
+		for suffix, list := range map[string]string{"_HOSTS": hosts.String(), "_ENDPOINTS": endpoints.String()} {
+			if len(list) <= maxListLength {
+				vars[prefix+suffix] = list
 			}
 		}
 	}
