@@ -371,7 +371,7 @@ func (a *Summary) adviseTerminated() []string {
 		return nil
 	}
 	var steps []string
-	if a.Cause.Phase == record.PhaseJoin {
+	if a.Cause.Phase == record.PhaseJoin || a.Cause.Phase == record.PhaseCheck { // the nodes meet in these
 		steps = []string{"see whether a daemon that could not join has ended first: its last lines name the cause"}
 	}
 	return append(steps,

@@ -216,7 +216,7 @@ var driverEndings = []ending{
 		cause(1, health.Terminated, "driver", "Slurm ended the job: node 1 (n1) got SIGTERM", signalled("SIGTERM"))).
 		with(func(a *Summary) { a.GivenGrace = 100 * time.Second }), // Slurm's KILL cuts it
 	beforeGate(failed("ended-by-slurm-at-join",
-		cause(0, health.Terminated, "join", "Slurm ended the job: node 0 (n0) got SIGTERM", signalled("SIGTERM")))),
+		cause(0, health.Terminated, "check", "Slurm ended the job: node 0 (n0) got SIGTERM", signalled("SIGTERM")))),
 	failed("interrupted",
 		cause(0, health.Interrupted, "join", "node 0 (n0) was told to end by SIGINT", signalled("SIGINT"))),
 	failed("signalled", cause(5, health.Signalled, "driver", "rank 5 (n5) died", signalled("SIGHUP"))).
