@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -33,7 +33,7 @@ const (
 )
 
 // safeName matches names that mean themselves in every shell. Others are not offered.
-var safeName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$`)
+var safeName = textutil.CompileLazily(`^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$`)
 
 // Complete returns the names of these kinds that begin with prefix and need no quoting in a shell. The
 // names in a run are those of the run that args select. After half a second it returns those that it has
@@ -47,7 +47,7 @@ func (f Finder) Complete(
 	go func() {
 		defer close(found)
 		offer := func(name string) {
-			if !strings.HasPrefix(name, prefix) || !safeName.MatchString(name) {
+			if !strings.HasPrefix(name, prefix) || !safeName().MatchString(name) {
 				return
 			}
 			select {
@@ -163,7 +163,7 @@ func UnquoteWord(word string) string {
 			out.WriteByte(rest[0])
 			rest = rest[1:]
 		case special == '$':
-			name := variableName.FindString(rest)
+			name := variableName().FindString(rest)
 			out.WriteString(os.Getenv(strings.Trim(name, "{}")))
 			rest = rest[len(name):]
 		}
@@ -172,4 +172,4 @@ func UnquoteWord(word string) string {
 }
 
 // variableName matches what follows the dollar sign of a variable.
-var variableName = regexp.MustCompile(`^(\w+|\{\w+\})`)
+var variableName = textutil.CompileLazily(`^(\w+|\{\w+\})`)
