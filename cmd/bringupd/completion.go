@@ -89,7 +89,8 @@ var completedArgs = map[string][][]runs.NameKind{
 	"roles": {{runs.RoleNames, runs.RunNames}, {runs.RunNames}},
 }
 
-// completedFlags are those of the values of flags of these subcommands.
+// completedFlags are the kinds of names that the values of these flags can be, in the subcommands of
+// completedArgs.
 var completedFlags = map[string]runs.NameKind{
 	"node": runs.NodeNames, "role": runs.RoleNames, "instance": runs.InstanceNames,
 }
@@ -113,6 +114,9 @@ func (inv *invocation) complete(app *cli.App, command *cli.Command, words []stri
 			_, _ = fmt.Fprintln(app.Writer, strings.TrimPrefix(text, flag))
 		}
 		return
+	}
+	if args == nil || slices.ContainsFunc(words, isHelpFlag) {
+		return // others have no such names: their action would start a job
 	}
 	inv.completes = func(all config.List, given []string) {
 		which := runSelector{logDirSetting: all.FindSetting("log-dir")}

@@ -43,38 +43,20 @@ func (f Finder) Complete(
 ) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	found := make(chan string)
-	go func() {
-		defer close(found)
-		offer := func(name string) {
-			if !strings.HasPrefix(name, prefix) || !safeName().MatchString(name) {
-				return
-			}
-			select {
-			case found <- name:
-			case <-ctx.Done():
-			}
-		}
-		if slices.ContainsFunc(kinds, func(kind NameKind) bool { return kind != RunNames }) {
-			if run, err := f.open(ctx, args); err == nil {
-				run.offerNames(ctx, kinds, prefix, offer)
-			}
-		}
-		if slices.Contains(kinds, RunNames) {
-			offerRuns(ctx, logDir, prefix, offer)
-		}
-	}()
-	for {
-		select {
-		case name, isOpen := <-found:
-			if !isOpen {
-				return names
-			}
+	offer := func(name string) {
+		if strings.HasPrefix(name, prefix) && safeName().MatchString(name) {
 			names = append(names, name)
-		case <-ctx.Done():
-			return names
 		}
 	}
+	if slices.ContainsFunc(kinds, func(kind NameKind) bool { return kind != RunNames }) {
+		if run, err := f.open(ctx, args); err == nil {
+			run.offerNames(ctx, kinds, prefix, offer)
+		}
+	}
+	if slices.Contains(kinds, RunNames) {
+		offerRuns(ctx, logDir, prefix, offer)
+	}
+	return names
 }
 
 func offerRuns(ctx context.Context, logDir, prefix string, offer func(string)) {
@@ -82,8 +64,8 @@ func offerRuns(ctx context.Context, logDir, prefix string, offer func(string)) {
 	if err != nil {
 		return
 	}
+	folder.Names = slices.DeleteFunc(folder.Names, func(name string) bool { return !strings.HasPrefix(name, prefix) })
 	all, _ := folder.ListDirs(ctx)
-	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, prefix) })
 	for _, name := range all[:min(len(all), maxCompletedRuns)] {
 		if isRun(ctx, logDir, name) {
 			offer(name)
@@ -137,13 +119,11 @@ func (run Opened) offerNames(ctx context.Context, kinds []NameKind, prefix strin
 // UnquoteWord returns a word of a command line as the shell would pass it on. A command substitution is
 // left as it is.
 func UnquoteWord(word string) string {
-	if strings.ContainsAny(word, "`") || strings.Contains(word, "$(") {
+	if strings.Contains(word, "`") || strings.Contains(word, "$(") {
 		return word
 	}
 	if rest, isHome := strings.CutPrefix(word, "~/"); isHome {
 		word = filepath.Join(os.Getenv("HOME"), rest)
-	} else if flag, rest, isHome := strings.Cut(word, "=~/"); isHome {
-		word = flag + "=" + filepath.Join(os.Getenv("HOME"), rest)
 	}
 	var out strings.Builder
 	for rest := word; rest != ""; {
