@@ -1,40 +1,51 @@
 package files
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadRegular reads a regular file of at most maxBytes bytes. It does not wait for anything else
 // that the path may name, such as a pipe: that is an error.
 func ReadRegular(path string, maxBytes int64) ([]byte, error) {
-	return readJudged(path, maxBytes, nil)
-}
-
-// ReadTrusted does the same with a file that only its owner can change, according to the opened
-// file, in a directory of which the same is true. All owners must be among the given ones. If path is
-// a link, which only such an owner can make there, both must be true of its target.
-func ReadTrusted(path string, maxBytes int64, owners ...int) ([]byte, error) {
-	target, err := filepath.EvalSymlinks(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	judgeDir := func(path string) error {
-		info, err := os.Stat(filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		return judgeWriters(filepath.Dir(path), info, owners)
+	defer func() { _ = file.Close() }() // it was only read
+	return readRegular(file, maxBytes)
+}
+
+// ReadTrusted does the same with a file that only its owner can change, according to the opened
+// file, in a directory of which the same is true. Both owners must be among the given ones. It refuses
+// a link, whose target may be below a directory that others can replace.
+func ReadTrusted(path string, maxBytes int64, owners ...int) ([]byte, error) {
+	file, info, err := openUnfollowed(unix.AT_FDCWD, path, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s is a link; it must be a regular file", path)
 	}
-	if err := cmp.Or(judgeDir(path), judgeDir(target)); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return readJudged(target, maxBytes, owners)
+	defer func() { _ = file.Close() }() // it was only read
+	dir, err := os.Stat(filepath.Dir(path))
+	if err == nil {
+		err = judgeWriters(filepath.Dir(path), dir, owners)
+	}
+	if err == nil {
+		err = judgeWriters(path, info, owners)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readRegular(file, maxBytes)
 }
 
 // judgeWriters returns an error if others than these owners can change a file or directory.
@@ -47,25 +58,6 @@ func judgeWriters(path string, info os.FileInfo, owners []int) error {
 			info.Mode().Perm())
 	}
 	return nil
-}
-
-// readJudged reads a regular file. If there are owners, it is judged by judgeWriters.
-func readJudged(path string, maxBytes int64, owners []int) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	if owners != nil {
-		info, err := file.Stat()
-		if err == nil {
-			err = judgeWriters(path, info, owners)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return readRegular(file, maxBytes)
 }
 
 // readRegular reads an opened file if it is regular.
