@@ -255,7 +255,8 @@ func (all List) NameSources(err error) error {
 		if isNamed && s.Source == SourceVariable {
 			sources = append(sources, s.EnvVariable())
 		}
-		if isNamed && s.site.line != "" {
+		isSites := func(value string) bool { return strings.Contains(err.Error(), value) }
+		if isNamed && s.site.line != "" && (!s.IsRepeatable || slices.ContainsFunc(s.site.values, isSites)) {
 			sources, newError = append(sources, s.site.line), NodeUsageErrorf
 		}
 	}
