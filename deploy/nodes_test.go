@@ -58,7 +58,7 @@ func TestNodeScripts(t *testing.T) {
 			}
 
 			prolog := shipped(t, "slurm/prolog.sh")
-			prolog = strings.Replace(prolog, "limit=8 ", "limit=2 ", 1)
+			prolog = strings.Replace(prolog, "limit=5 ", "limit=2 ", 1)
 			if tc.late {
 				prolog = strings.Replace(prolog, "drain_late=no", "drain_late=yes", 1)
 			}

@@ -34,13 +34,15 @@ func (inv *invocation) badNodesCommand() *cli.Command {
 			"can blame any node. " +
 			"Exits with 0, and 66 if none of the directories could be read.",
 	}, own, func(args []string) error {
-		dir, err := which.listedDir(args)
-		if err != nil {
-			return err
+		dirs := make([]string, max(1, len(args)))
+		for i := range dirs {
+			var err error
+			if dirs[i], err = which.listedDir(args[min(i, len(args)):min(i+1, len(args))]); err != nil {
+				return err
+			}
 		}
-		args = append([]string{dir}, args[min(1, len(args)):]...)
 		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-			found, err := runs.ReadBadNodes(ctx, args, query)
+			found, err := runs.ReadBadNodes(ctx, dirs, query)
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ checks=(--gpu-check=require --gpus-per-node=8)
 checks+=('--check=host.*=off' '--check=net.*=off' '--check=node.*=off')
 #checks+=(--check=gpu.busy=off)                                # if jobs share nodes
 #checks+=(--active-check='ls -d /scratch/users || exit 2')     # a share that must be mounted
-limit=8        # seconds
+limit=5        # seconds
 drain_late=no  # yes: no answer within the limit drains the node
 
 export PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin # Slurm sets none
@@ -30,12 +30,12 @@ case $code in
 [01]) exit 0 ;; # 1: warnings
 2) reason=$(printf '%s\n' "$report" | sed -n 's/^  FAIL  *//p' | head -n 1) ;; # none: WAIT, not ready yet
 esac
-logger -t bringupd-prolog -- "job ${SLURM_JOB_ID:-?}: exit code $code: $report"
+timeout 1 logger -t bringupd-prolog -- "job ${SLURM_JOB_ID:-?}: exit code $code: $report"
 case $code:$reason:$drain_late in
 2::yes | 124::yes | 137::yes) reason="not ready within $limit s" ;; # 124 and 137 are those of timeout
 2:?*:*) ;;
 *) exit 0 ;;
 esac
 reason=$(printf '%s' "$reason" | tr -cd '[:alnum:] .,:;()_/%+-' | cut -c 1-200)
-timeout 5 scontrol update nodename="${SLURMD_NODENAME:?}" state=drain reason="bringupd: $reason"
+timeout 3 scontrol update nodename="${SLURMD_NODENAME:?}" state=drain reason="bringupd: $reason"
 exit 1

@@ -39,6 +39,9 @@ const (
 	maxCauseLength = 200     // in characters
 )
 
+// blameTimeout limits the time for reading all log directories.
+const blameTimeout = 10 * time.Minute
+
 // BadNodes has the nodes that the runs of log directories blame, as --json prints them.
 type BadNodes struct {
 	Version     int `json:"v"`
@@ -121,6 +124,9 @@ type BlameQuery struct {
 // can, the error is a *signal.DirError.
 func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNodes, error) {
 	found := BadNodes{Version: BadNodesVersion, Problems: []string{}}
+	ctx, cancel := context.WithTimeoutCause(ctx, blameTimeout,
+		fmt.Errorf("the directories were not read within %s: give fewer", blameTimeout))
+	defer cancel()
 	readers := make([]*blameReader, len(dirs))
 	known := &knownDirs{}
 	var group errgroup.Group
@@ -237,7 +243,7 @@ func (r *blameReader) read(ctx context.Context) error {
 	if isCut {
 		r.addProblem(fmt.Errorf("names beyond %d", maxLogDirNames))
 	}
-	runs := r.newestRuns(dir, names)
+	runs := r.newestRuns(ctx, dir, names)
 	if len(runs) > maxReadRuns {
 		r.addProblem(fmt.Errorf("runs before the newest %d", maxReadRuns))
 		runs = runs[:maxReadRuns]
@@ -289,10 +295,11 @@ func (r *blameReader) addProblem(err error) {
 
 // newestRuns returns the names of directories that may be runs and have changed since r.since, the
 // one that was changed last first. The result of a run changes its directory.
-func (r *blameReader) newestRuns(dir files.ForeignDir, names []string) []string {
+func (r *blameReader) newestRuns(ctx context.Context, dir files.ForeignDir, names []string) []string {
 	changed := make(map[string]time.Time)
 	runs := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		if strings.HasPrefix(name, ".") || name == signal.LatestLink || name == signal.BadNodesDir {
+		if strings.HasPrefix(name, ".") || name == signal.LatestLink || name == signal.BadNodesDir ||
+			r.isFull(ctx) {
 			return true
 		}
 		at, isDir := dir.ChangedAt(name)
@@ -367,7 +374,12 @@ func (r *blameReader) readLists(ctx context.Context, dir files.ForeignDir, hasRe
 // add adds the hosts that a run blames in a file, unless the file is too old. Its error reports names
 // that are none of hosts.
 func (r *blameReader) add(run string, file fs.FileInfo, hosts []string, causeOf func(string) string) error {
-	if file.ModTime().Before(r.since) {
+	// The owner may have set any time.
+	at := file.ModTime()
+	if now := time.Now(); at.After(now) {
+		at = now
+	}
+	if at.Before(r.since) || at.Before(time.Unix(0, 0)) {
 		return nil
 	}
 	refused := 0
@@ -380,7 +392,7 @@ func (r *blameReader) add(run string, file fs.FileInfo, hosts []string, causeOf 
 		if len(r.blames) < maxDirBlames {
 			r.blames = append(r.blames, Blame{
 				Host: host, Run: textutil.SingleLine(filepath.Join(r.path, run), 500),
-				User: int(files.OwnerOf(file)), At: file.ModTime(),
+				User: int(files.OwnerOf(file)), At: at,
 				Cause: textutil.SingleLine(causeOf(host), maxCauseLength),
 			})
 		}
@@ -397,10 +409,7 @@ var reservedHosts = []string{"all", "none", "default", "localhost"}
 // isHostName reports whether a text, which a user who is not trusted has written, can only name one
 // host in the commands of a launcher.
 func isHostName(text string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyz"
-	const accepted = letters + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	return text != "" && len(text) <= 253 && !strings.ContainsAny(text[:1], "-._") &&
-		strings.Trim(text, accepted) == "" && !slices.Contains(reservedHosts, strings.ToLower(text))
+	return launcher.IsHostName(text) && text[0] != '_' && !slices.Contains(reservedHosts, strings.ToLower(text))
 }
 
 // Text formats the nodes as a table for people; empty if there are none.

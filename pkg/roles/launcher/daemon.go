@@ -171,7 +171,7 @@ func parseHostColumn(text string) ([]string, error) {
 		if len(words) == 0 {
 			continue
 		}
-		if !isHostName(words[0]) {
+		if !IsHostName(words[0]) {
 			return nil, fmt.Errorf("%q where a host name was expected", shortenText(words[0]))
 		}
 		if hosts = append(hosts, words[0]); len(hosts) > maxNodes {
@@ -190,9 +190,9 @@ var (
 	unsuitableInName = textutil.CompileLazily(`[^A-Za-z0-9_.+-]`)
 )
 
-// isHostName reports whether a text can be a host name. Batch systems also put their own keywords
+// IsHostName reports whether a text can be a host name. Batch systems also put their own keywords
 // there.
-func isHostName(text string) bool {
+func IsHostName(text string) bool {
 	return len(text) <= maxNodeName && hostNamePattern().MatchString(text)
 }
 

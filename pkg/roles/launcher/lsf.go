@@ -128,7 +128,7 @@ func parseLSFCounts(words []string) (slots []string, err error) {
 		if i+1 < len(words) {
 			n, err = parseWhole("LSB_MCPU_HOSTS", words[i+1], 1)
 		}
-		if err != nil || n == 0 || !isHostName(words[i]) || len(slots)+n > maxNodes {
+		if err != nil || n == 0 || !IsHostName(words[i]) || len(slots)+n > maxNodes {
 			return nil, fmt.Errorf("LSB_MCPU_HOSTS should be hosts, each with its number of slots, "+
 				"and is %q at %q", shortenText(strings.Join(words, " ")), shortenText(words[i]))
 		}
