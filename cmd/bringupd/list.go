@@ -52,7 +52,7 @@ func (inv *invocation) listCommand() *cli.Command {
 			if !keepWatching {
 				return show(list)
 			}
-			return runs.WatchRuns(ctx, list, job, show)
+			return runs.WatchRuns(ctx, list, job, show, func(err error) { inv.printMessage("%v", err) })
 		})
 	})
 }

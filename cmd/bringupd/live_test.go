@@ -194,7 +194,8 @@ func TestLogsPart(t *testing.T) {
 	for args, want := range map[string]string{
 		"--tail=2": "b\nc\n", "-n 0": "", "-f -n 1": "c\n", "--since=2h": "a\nb\nc\n", "--since=59m": "",
 	} {
-		if got := call(t, nil, append(append([]string{"logs"}, strings.Fields(args)...), dir)...); got.code != 0 || got.out != want {
+		words := append([]string{"logs"}, strings.Fields(args)...)
+		if got := call(t, nil, append(words, dir)...); got.code != 0 || got.out != want {
 			t.Errorf("%s: %+v, want %q", args, got, want)
 		}
 	}

@@ -76,7 +76,8 @@ func (r *logsCmd) runLogs(args []string) error {
 		}
 		if err == nil && shown == 0 {
 			r.printMessage(
-				"cannot print the log of %s: it is empty, or %s has none of that name; bringupd help logs lists the words",
+				"cannot print the log of %s: it is empty, or %s has none of that name; "+
+					"bringupd help logs lists the words",
 				cmp.Or(word, "the head"), filepath.Join(run.Path(), signal.LogsDir))
 			r.exitCode = 1
 		}

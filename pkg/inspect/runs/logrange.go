@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
 // LogRange selects a part of each log that exists when a LogPrinter starts.
@@ -22,30 +23,19 @@ type LogRange struct {
 	Say   func(format string, args ...any)
 }
 
-// sinceLayouts are the forms of a time without a zone, which is that of this machine.
-var sinceLayouts = []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04",
-	time.DateOnly}
-
 // ParseSince parses a duration before now, such as 10m or 2d, or a time: a date, with or without the
 // time of day, or a time of this day.
 func ParseSince(text string, now time.Time) (at time.Time, err error) {
-	age, err := time.ParseDuration(text)
-	if digits, isDays := strings.CutSuffix(text, "d"); isDays {
-		var days uint64
-		days, err = strconv.ParseUint(digits, 10, 16)
-		age = time.Duration(days) * 24 * time.Hour
+	if age, err := prune.ParseAge(text); err == nil {
+		return now.Add(-age), nil
 	}
-	if at = now.Add(-age); err != nil {
-		at, err = time.Parse(time.RFC3339Nano, text)
-	}
-	for _, layout := range sinceLayouts {
-		if err != nil {
-			at, err = time.ParseInLocation(layout, text, now.Location())
-		}
-	}
-	for _, layout := range []string{time.TimeOnly, "15:04"} {
-		if err != nil {
-			at, err = time.ParseInLocation(time.DateOnly+layout, now.Format(time.DateOnly)+text, now.Location())
+	at, err = time.Parse(time.RFC3339Nano, text)
+	// Without a zone, it is that of this machine.
+	for _, given := range []string{strings.Replace(text, " ", "T", 1), now.Format(time.DateOnly) + "T" + text} {
+		for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+			if err != nil {
+				at, err = time.ParseInLocation(layout, given, now.Location())
+			}
 		}
 	}
 	switch {
@@ -53,7 +43,7 @@ func ParseSince(text string, now time.Time) (at time.Time, err error) {
 		return at, errors.New("give a duration, such as 10m or 2d, or a time, such as 2026-11-21T12:00:00, " +
 			"2026-11-21T12:00:00Z or 12:00")
 	case at.After(now):
-		return at, errors.New("it is in the future")
+		return at, errors.New("it is in the future: give a time before now, with its date if it is not of today")
 	}
 	return at, nil
 }
@@ -66,6 +56,7 @@ func (r *LogPrinter) startLogs(ctx context.Context, folder *signal.DirSnapshot, 
 		r.positions = make(map[string]*logPosition)
 	}
 	var undated []string
+	older := 0
 	for _, name := range names {
 		if r.positions[name] != nil {
 			continue
@@ -82,6 +73,7 @@ func (r *LogPrinter) startLogs(ctx context.Context, folder *signal.DirSnapshot, 
 				return err
 			case content.ModTime.Before(r.Since):
 				at.offset = content.Size
+				older++
 			case r.Tail >= 0:
 				if at.offset, err = tailOffset(ctx, folder, name, content.Size, r.Tail); err != nil {
 					return err
@@ -91,6 +83,9 @@ func (r *LogPrinter) startLogs(ctx context.Context, folder *signal.DirSnapshot, 
 			}
 		}
 		r.positions[name] = at
+	}
+	if older > 0 && older == len(names) && r.Say != nil {
+		r.Say("no log has changed since %s", r.Since.Format(time.DateTime))
 	}
 	if len(undated) > 0 && r.Say != nil {
 		r.Say("the lines of %s have no dates: logs that have changed since %s are printed whole, and "+
@@ -112,9 +107,9 @@ func tailOffset(
 		if err != nil {
 			return 0, err
 		}
-		for i := len(data) - 1; i >= 0; i-- {
+		for i, char := range slices.Backward(data) {
 			at := start + int64(i) + 1 // the line that begins there may be empty, except at the end
-			if data[i] != '\n' || at == size {
+			if char != '\n' || at == size {
 				continue
 			}
 			if lines--; lines == 0 {

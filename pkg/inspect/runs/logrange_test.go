@@ -63,7 +63,7 @@ func TestLogRange(t *testing.T) {
 		{"a log that has changed since", "driver.log", "a\nb\n",
 			runs.LogRange{Tail: -1, Since: noon}, "a\nb\n", 1},
 		{"its last line", "driver.log", "a\nb\n", runs.LogRange{Tail: 1, Since: noon}, "b\n", 0},
-		{"a log that has not", "driver.log", "a\nb\n", runs.LogRange{Tail: -1, Since: noon.Add(1)}, "", 0},
+		{"a log that has not", "driver.log", "a\nb\n", runs.LogRange{Tail: -1, Since: noon.Add(1)}, "", 1},
 		{"a daemon's log", "daemon-0000.log", records, runs.LogRange{Tail: -1, Since: noon.Add(-time.Minute + 1)},
 			"11:59:30.000 info b\n", 0},
 		{"the last record since", "daemon-0000.log", records,
@@ -131,11 +131,11 @@ func TestFollowTail(t *testing.T) {
 func TestParseSince(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
 	for text, want := range map[string]string{
-		"10m": "2026-11-21T11:50:00+01:00", "2d": "2026-11-19T12:00:00+01:00", "0s": "2026-11-21T12:00:00+01:00",
+		"10m": "2026-11-21T11:50:00+01:00", "2d": "2026-11-19T12:00:00+01:00",
 		"11:30": "2026-11-21T11:30:00+01:00", "11:30:05": "2026-11-21T11:30:05+01:00",
 		"2026-11-20": "2026-11-20T00:00:00+01:00", "2026-11-20 07:00": "2026-11-20T07:00:00+01:00",
 		"2026-11-20T07:00:01": "2026-11-20T07:00:01+01:00", "2026-11-20T07:00:01Z": "2026-11-20T07:00:01Z",
-		"-1m": "", "12:01": "", "2026-11-22": "", "10": "", "1w": "", "d": "", "": "", "99999d": "", "yesterday": "",
+		"-1m": "", "12:01": "", "2026-11-22": "", "10": "", "1w": "", "d": "", "": "", "0s": "", "yesterday": "",
 	} {
 		at, err := runs.ParseSince(text, now)
 		if got := at.Format(time.RFC3339); (err == nil) != (want != "") || err == nil && got != want {

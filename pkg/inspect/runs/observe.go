@@ -102,15 +102,21 @@ func (o *Observer) Watch(
 }
 
 // WatchRuns calls show with the runs of a log directory, which are first at first, until ctx ends. job
-// is that of [ListRuns]. A poll that fails, which may be temporary, changes nothing.
-func WatchRuns(ctx context.Context, first List, job string, show func(List) error) error {
+// is that of [ListRuns]. A poll that fails, which may be temporary, changes nothing; say gets the
+// error of the first one in a row.
+func WatchRuns(ctx context.Context, first List, job string, show func(List) error, say func(error)) error {
+	hasFailed := false
 	return watch(ctx, first, 0, func(last List) List {
 		poll, cancel := withPollTimeout(ctx)
 		defer cancel()
-		if next, err := ListRuns(poll, last.LogDir, job); err == nil {
-			return next
+		next, err := ListRuns(poll, last.LogDir, job)
+		if err != nil && !hasFailed && ctx.Err() == nil {
+			say(err)
 		}
-		return last
+		if hasFailed = err != nil; hasFailed {
+			return last
+		}
+		return next
 	}, show, func(List) bool { return false })
 }
 

@@ -50,7 +50,7 @@ func TestWatchRuns(t *testing.T) {
 						return errors.Join(err, errEnough)
 					}
 					return nil
-				})
+				}, func(err error) { t.Error(err) })
 				if !errors.Is(err, errEnough) {
 					t.Errorf("it ended by %v", err)
 				}
