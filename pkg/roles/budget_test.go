@@ -41,7 +41,8 @@ func TestBudgetWindow(t *testing.T) {
 		}}
 		begin, budget := time.Now(), new(roles.RestartBudget)
 		for _, exit := range exits {
-			action, pause := d.Decide(roles.Exit{Code: 1, WasReady: true, UpFor: exit.upFor}, budget, begin.Add(exit.at))
+			action, pause := d.Decide(roles.Exit{Code: 1, WasReady: true, UpFor: exit.upFor}, budget,
+				begin.Add(exit.at))
 			if action != exit.action || pause != exit.pause {
 				t.Errorf("%s: after %s: action %d, pause %s, want %d, %s",
 					name, exit.at, action, pause, exit.action, exit.pause)

@@ -28,10 +28,9 @@ func ExitEffect(role *RolePlan, instance *Instance) Effect {
 	var budget RestartBudget
 	at := time.Unix(0, 0) // any time: all exits are at once
 	for e.Action = ActionRestart; e.Action == ActionRestart; {
-		if e.Action, _ = role.Decide(Exit{Code: 1, WasReady: true}, &budget, at); e.Action == ActionRestart {
-			e.Restarts++
-		}
+		e.Action, _ = role.Decide(Exit{Code: 1, WasReady: true}, &budget, at)
 	}
+	e.Restarts = budget.Used()
 	e.EndsRun = role.LacksInstances(len(e.Instances), !role.Oneshot)
 	if e.Restarts > 0 {
 		e.Action = ActionRestart

@@ -60,14 +60,6 @@ func (s *History) update() {
 	}
 }
 
-// upFor returns how long the present generation had been ready at a time.
-func (s *History) upFor(at time.Time) time.Duration {
-	if s.readySince.IsZero() {
-		return 0
-	}
-	return at.Sub(s.readySince)
-}
-
 // IsOn reports whether the instance has processes on a node.
 func (s *History) IsOn(node int) bool { return slices.Contains(s.Evidence.Nodes, node) }
 
@@ -195,7 +187,10 @@ func (s *History) RecordExit(mark record.InstanceMark, rec *record.InstanceExit,
 	isLoss := !rec.WillRestart
 	s.ResumeAt = at.Add(rec.Pause)
 	if s.Spans() && !s.Role.IsFlagWorld() {
-		exit.WasReady, exit.UpFor = s.wasReady, s.upFor(at)
+		exit.WasReady = s.wasReady
+		if !s.readySince.IsZero() {
+			exit.UpFor = at.Sub(s.readySince)
+		}
 		action, pause := s.Role.Decide(exit, &s.budget, at)
 		isLoss = action != ActionRestart
 		s.ResumeAt = at.Add(pause)

@@ -293,7 +293,7 @@ func (p *planner) makeInstances() error {
 				return err
 			}
 			if role.Instances == nil {
-				role.Instances = make([]Instance, 0, len(role.Nodes)/span*perNode)
+				role.Instances = make([]Instance, 0, len(role.Nodes)/span*min(perNode, maxProcesses))
 			}
 			for range perNode {
 				instance := Instance{Number: number, Index: len(role.Instances)}
@@ -328,24 +328,23 @@ func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes
 	if err != nil {
 		return nil, err
 	}
+	limit := maxProcesses
+	if def.BuiltIn != "" {
+		limit = maxRanks
+	}
 	total := 0
-	for _, count := range ranks {
-		total += count
+	for i, place := range nodes {
+		if counts[place] += ranks[i]; counts[place] > limit {
+			return nil, def.refuse("node %s would have more than %d processes", p.Nodes[place].Host, limit)
+		}
+		total += ranks[i]
 	}
 	if len(p.unused) < total {
 		p.unused = make([]Process, max(total, len(p.Nodes)))
 	}
 	processes, p.unused = p.unused[:0:total], p.unused[total:]
 	for i, place := range nodes {
-		perNode := ranks[i]
-		limit := maxProcesses
-		if def.BuiltIn != "" {
-			limit = maxRanks
-		}
-		if counts[place] += perNode; counts[place] > limit {
-			return nil, def.refuse("node %s would have more than %d processes", p.Nodes[place].Host, limit)
-		}
-		for local := range perNode {
+		for local := range ranks[i] {
 			processes = append(processes, Process{Rank: len(processes), Place: place, Local: local})
 		}
 	}

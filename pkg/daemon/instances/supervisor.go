@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -408,8 +409,8 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
 	failure, exit := running.outcome()
-	if !readyAt.IsZero() {
-		exit.UpFor = time.Since(readyAt)
+	if failure != nil && !readyAt.IsZero() { // explaining the exit may have taken a while
+		exit.UpFor = cmp.Or(failure.SeenAt, time.Now()).Sub(readyAt)
 	}
 	s.flushSteps(failure != nil)
 	if failure != nil {
