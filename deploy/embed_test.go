@@ -99,7 +99,8 @@ func TestSandboxScripts(t *testing.T) {
 		shell.Env = append(shell.Environ(), "PATH=/usr/bin:/bin", "SANDBOX_CMD=", "SLURM_JOB_ID=7",
 			"SLURM_SUBMIT_DIR="+shell.Dir)
 		said, err := shell.CombinedOutput()
-		if err == nil || !strings.Contains(string(said), "SANDBOX_CMD: cannot start without the command of the sandbox") ||
+		if err == nil ||
+			!strings.Contains(string(said), "SANDBOX_CMD: cannot start without the command of the sandbox") ||
 			strings.Count(string(said), "\n") != 1 {
 			t.Errorf("%s: %v: %s", s.path, err, said)
 		}

@@ -139,10 +139,10 @@ func (n *node) recordEnd(result *record.Result) {
 	if n.id.Launcher == launcher.LauncherLocal {
 		hosts = nil
 	}
-	n.telemetry.CountEnd(n.GraceCtx, result, hosts)
 	if len(hosts) > 0 {
 		n.LogWriteError(n.RecordBadNodes(hosts))
 	}
+	n.telemetry.CountEnd(n.GraceCtx, result, hosts)
 }
 
 // runEndCommand runs the user's command for the end of the run, on the node that has written the

@@ -39,7 +39,8 @@ func program(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("BRINGUPD_TEST_PROMETHEUS")
 	if dir == "" {
-		t.Skip("BRINGUPD_TEST_PROMETHEUS is not set")
+		t.Fatal("cannot run without Prometheus: BRINGUPD_TEST_PROMETHEUS must name a folder with its programs " +
+			"(have_prometheus of test/setup.sh makes one)")
 	}
 	return filepath.Join(dir, name)
 }

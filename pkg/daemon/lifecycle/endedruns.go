@@ -41,7 +41,7 @@ const (
 )
 
 // CountEnd counts the end of a run, and the hosts that it blames, in a file of this user that stays
-// in the metrics directory. The process that writes the result calls it. A launch counts at the end
+// in the metrics directory. The daemon that ends the run calls it. A launch counts at the end
 // of its last attempt. An error is logged.
 func (s *Telemetry) CountEnd(ctx context.Context, result *record.Result, blamed []string) {
 	if s.path == "" || result.NextAttempt > 0 && len(blamed) == 0 {
@@ -110,7 +110,9 @@ func (e endedRuns) add(result *record.Result, blamed []string, user string, now 
 	for _, host := range blamed {
 		node := series(badNodeFamily, "node", host)
 		if nodes := e.seriesOf(badNodeFamily); e[node] == 0 && len(nodes) >= maxBlamedNodes {
-			maps.DeleteFunc(e, func(series string, _ float64) bool { return slices.Contains(nodes, series) })
+			for _, old := range nodes {
+				delete(e, old)
+			}
 		}
 		e[node]++
 	}

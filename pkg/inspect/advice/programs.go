@@ -40,7 +40,8 @@ var programErrors = []programError{
 		step: "see why these ranks have no PMIx, which Open MPI needs: bringupd doctor -- PROGRAM " +
 			"(the static build of bringupd has none)"},
 	{messages: []string{
-		"There are not enough slots available in the system", "number of available slots when deciding", // its last lines
+		"There are not enough slots available in the system",
+		"number of available slots when deciding", // its last lines
 	},
 		step: "give the driver's mpirun more slots: --slots-per-node=N, or a smaller -n to mpirun"},
 	{messages: []string{"KeyError: 'DASK_SCHEDULER_ADDRESS'"},

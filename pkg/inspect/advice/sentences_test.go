@@ -172,8 +172,8 @@ var driverEndings = []ending{
 			"environment variable RANK expected, but not set"}
 	}),
 	driverEnded("driver-of-python-package", 1, "exit code 1").with(func(a *Summary) {
-		a.DriverLines = []string{"bringupd._errors.NotInRunError: cannot find BRINGUPD_RANK: bringupd has not started " +
-			"this process, or does not set it here"}
+		a.DriverLines = []string{"bringupd._errors.NotInRunError: cannot find BRINGUPD_RANK: bringupd has not " +
+			"started this process, or does not set it here"}
 	}),
 	driverEnded("driver-mpirun-slots", 1, "exit code 1").with(func(a *Summary) {
 		a.DriverLines = []string{"Alternatively, you can use the --oversubscribe option to ignore the",
