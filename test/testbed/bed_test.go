@@ -77,7 +77,7 @@ func testScriptGPUs(t *testing.T, b *Bed) {
 		out := filepath.Join(b.Share(), filepath.Base(script)+".out")
 		cmd := b.Command(t.Context(), "sh", "-c",
 			`PATH="$0:$PATH" SANDBOX_CMD=true exec sbatch "$@"`,
-			folder, "--wait", "--nodes=2", "--output="+out)
+			folder, "--wait", "--nodes=2", "--output="+out, "/dev/stdin", "true")
 		if cmd.Stdin, err = os.Open(script); err != nil {
 			t.Fatal(err)
 		}
