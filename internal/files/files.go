@@ -43,7 +43,7 @@ func ReadLimited(ctx context.Context, path string, maxBytes int64) ([]byte, erro
 // to directly.
 func ReplaceFile(path string, text []byte, mode os.FileMode) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		if owner := info.Sys().(*syscall.Stat_t).Uid; owner == 0 || int(owner) == os.Geteuid() {
+		if owner := OwnerOf(info); owner == 0 || owner == os.Geteuid() {
 			return overwriteFile(path, text)
 		}
 	}

@@ -1,11 +1,9 @@
 package files
 
 import (
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,27 +25,8 @@ func (d ForeignDir) OpenDir(name string) (ForeignDir, error) {
 }
 
 func openForeign(at int, name string) (ForeignDir, error) {
-	file, info, err := openUnfollowed(at, name, unix.O_DIRECTORY)
+	file, info, err := openFile(at, name, unix.O_DIRECTORY|unix.O_NOFOLLOW, nil)
 	return ForeignDir{file, info}, err
-}
-
-// openUnfollowed opens a file for reading, unless it is a link.
-func openUnfollowed(at int, name string, flags int) (*os.File, fs.FileInfo, error) {
-	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	fd, err := unix.Openat(at, name, flags, 0)
-	for err == unix.EINTR { // as file systems in user space may return it
-		fd, err = unix.Openat(at, name, flags, 0)
-	}
-	if err != nil {
-		return nil, nil, pathError("open", name, err)
-	}
-	file := os.NewFile(uintptr(fd), name)
-	info, err := file.Stat()
-	if err != nil {
-		_ = file.Close()
-		return nil, nil, err
-	}
-	return file, info, nil
 }
 
 // Names returns the names in the directory. If there are more than limit, it returns only that many,
@@ -74,24 +53,7 @@ func (d ForeignDir) ChangedAt(name string) (at time.Time, isDir bool) {
 // that of the directory, and no other user may be able to write to it: other files in the directory
 // may be another user's, or links to them.
 func (d ForeignDir) ReadFile(name string, maxBytes int64) ([]byte, fs.FileInfo, error) {
-	file, info, err := openUnfollowed(int(d.Fd()), name, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	switch {
-	case OwnerOf(info) != OwnerOf(d.Info):
-		return nil, nil, fmt.Errorf("%s belongs to user %d, and its directory to user %d", name,
-			OwnerOf(info), OwnerOf(d.Info))
-	case info.Mode().Perm()&0o022 != 0:
-		return nil, nil, fmt.Errorf("other users could have written %s (%s)", name, info.Mode())
-	}
-	text, err := readRegular(file, maxBytes)
-	if err != nil {
-		err = fmt.Errorf("cannot use %s: %w", name, err)
-	}
-	return text, info, err
+	return readRegular(int(d.Fd()), name, unix.O_NOFOLLOW, maxBytes, func(info fs.FileInfo) error {
+		return judgeWriters(name, info, []int{OwnerOf(d.Info)})
+	})
 }
-
-// OwnerOf returns the id of the user to whom a file belongs.
-func OwnerOf(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
@@ -25,7 +27,9 @@ func UpdateOwned(ctx context.Context, path string, mode os.FileMode, maxBytes in
 	edit func(old []byte) []byte) error {
 	// Other users cannot open the lock file, so they cannot hold its lock.
 	lockPath := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
-	lock, err := openOwnFile(lockPath, os.O_RDWR|os.O_CREATE)
+	own := []int{os.Geteuid()}
+	lock, _, err := openFile(unix.AT_FDCWD, lockPath, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW,
+		func(info fs.FileInfo) error { return judgeOwner(lockPath, info, own) })
 	if err != nil {
 		return err
 	}
@@ -43,38 +47,10 @@ func UpdateOwned(ctx context.Context, path string, mode os.FileMode, maxBytes in
 				context.Cause(ctx))
 		}
 	}
-	var old []byte
-	file, err := openOwnFile(path, os.O_RDONLY)
-	if err == nil {
-		old, err = readRegular(file, maxBytes)
-		_ = file.Close() // it was only read
-	}
+	old, _, err := readRegular(unix.AT_FDCWD, path, unix.O_NOFOLLOW, maxBytes,
+		func(info fs.FileInfo) error { return judgeOwner(path, info, own) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return ReplaceFile(path, edit(old), mode)
-}
-
-// openOwnFile opens a regular file of this user, and no link to one.
-func openOwnFile(path string, flags int) (*os.File, error) {
-	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if errors.Is(err, syscall.ELOOP) {
-		return nil, fmt.Errorf("cannot use %s: it is a symbolic link; it must be a regular file", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("cannot use %s: it must be a regular file, and is %s", path, info.Mode().Type())
-	} else if err == nil {
-		if owner := int(info.Sys().(*syscall.Stat_t).Uid); owner != os.Geteuid() {
-			err = fmt.Errorf("cannot use %s: it belongs to user %d, not to %d", path, owner, os.Geteuid())
-		}
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	return file, nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/envlist"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
@@ -286,7 +287,7 @@ func describeDenial(path string) string {
 	if err != nil {
 		return link + err.Error()
 	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	owner := files.OwnerOf(info)
 	if isClosed {
 		return fmt.Sprintf("%sthis user (%d) may not enter %s, which belongs to user %d (mode %v): "+
 			"use a program outside of it, or ask that user for access",
@@ -297,7 +298,7 @@ func describeDenial(path string) string {
 
 // describeMode explains that the mode of a file does not allow this user to execute it.
 func describeMode(path string, info fs.FileInfo) string {
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	owner := files.OwnerOf(info)
 	remedy := fmt.Sprintf("it belongs to user %d, so use another one, or ask that user for access", owner)
 	if owner == os.Geteuid() {
 		remedy = "chmod +x " + textutil.QuoteShellWord(path)

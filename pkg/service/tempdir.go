@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -251,7 +250,7 @@ func checkOwnDirectory(path string) error {
 	if err != nil {
 		return err
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; !info.IsDir() || int(owner) != os.Geteuid() ||
+	if owner := files.OwnerOf(info); !info.IsDir() || owner != os.Geteuid() ||
 		info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("cannot write this run's keys to %s: it exists already (%v, owner uid %d) "+
 			"and is not a private directory of yours; find out who created it",

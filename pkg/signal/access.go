@@ -234,7 +234,7 @@ func (d diskFS) statOpenFile(path string, ask func() (os.FileInfo, error)) (File
 
 func attributesOf(info os.FileInfo) FileAttributes {
 	return FileAttributes{
-		Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid),
+		Mode: info.Mode(), Owner: files.OwnerOf(info),
 		ModTime: info.ModTime(), Size: info.Size(),
 	}
 }

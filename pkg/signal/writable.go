@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // inodeFileSystems are FUSE file systems that identify an open directory by its inode, like the
@@ -69,7 +70,7 @@ func ExposureAbove(path string) Exposure {
 		if err != nil {
 			return Exposure{} // the permissions of a parent that is not visible are unknown
 		}
-		mode, owner := info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid)
+		mode, owner := info.Mode(), files.OwnerOf(info)
 		switch {
 		case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
 			return Exposure{

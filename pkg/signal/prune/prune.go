@@ -17,10 +17,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -172,10 +172,7 @@ func (p *pruner) serverTime() (now time.Time, err error) {
 	return now, errors.Join(err, file.Close(), p.root.Remove(name))
 }
 
-func hasOwnUser(info fs.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
-}
+func hasOwnUser(info fs.FileInfo) bool { return files.OwnerOf(info) == os.Geteuid() }
 
 func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	refuse := func(why string) (finishedRun, bool) {
