@@ -24,15 +24,16 @@ func (inv *invocation) badNodesCommand() *cli.Command {
 			"users blame"),
 		config.NewSwitch("hosts", &asHosts, "print only the names, as one node list for scontrol"),
 		config.NewSwitch("json", &asJSON, "print JSON"))
+	which.logDirSetting.Usage = "log directory, unless arguments name some" + defaultLogDir
 	return inv.completeCommand(cli.Command{
 		Name: "bad-nodes", Usage: "list the nodes that the runs of log directories blame",
 		UsageText: "bringupd bad-nodes [flags] [LOG-DIRECTORY...]\n" +
 			"bringupd bad-nodes --since=24h --min-users=2 /scratch/*/bringupd-logs",
 		Description: "The nodes that the most users blame come first, with the numbers of users and runs, the time " +
-			"since the last of the runs, and its cause. The command only reads. For root: it follows no links and " +
-			"attributes each record to the owner of its file. The records of one user are no proof: a user " +
+			"since the last of the runs, and its cause. The command only reads. Root can run it: it follows no links " +
+			"and attributes each record to the owner of its file. The records of one user are no proof: a user " +
 			"can blame any node. " +
-			"Exits with 0, and 66 if none of the directories could be read.",
+			"Exits with 0, or with 66 if none of the directories could be read.",
 	}, own, func(args []string) error {
 		dirs := make([]string, max(1, len(args)))
 		for i := range dirs {

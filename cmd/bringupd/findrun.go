@@ -20,6 +20,9 @@ const runArgHelp = "RUN is a run directory, the name of a run in the log directo
 	"as the launcher's commands print it, of which the newest run is used. The default is the current run " +
 	"inside a job, and otherwise the newest run."
 
+// defaultLogDir is the end of the help of --log-dir.
+const defaultLogDir = " (default: bringupd-logs in the directory where the job was submitted)"
+
 type runSelector struct {
 	logDir        string
 	logDirSetting *config.Setting
@@ -28,8 +31,7 @@ type runSelector struct {
 // settings returns the settings of a subcommand, which only flags give, with --log-dir.
 func (w *runSelector) settings(heading string, own ...*config.Setting) config.List {
 	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir,
-		"log directory; without RUN its newest run is selected (default: bringupd-logs in the directory "+
-			"where the job was submitted)").WithoutFile()
+		"log directory; without RUN its newest run is selected"+defaultLogDir).WithoutFile()
 	return config.AssignCategory(heading, append(config.FlagsOnly(own...), w.logDirSetting)...)
 }
 

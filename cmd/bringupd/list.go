@@ -16,6 +16,7 @@ func (inv *invocation) listCommand() *cli.Command {
 		config.NewSwitch("watch", &keepWatching, "print the list again when it changes, until Ctrl-C: in place "+
 			"on a terminal").WithShortName("w"),
 		config.NewSwitch("json", &asJSON, "print JSON; with --watch, one line for each change"))
+	which.logDirSetting.Usage = "log directory" + defaultLogDir
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY | JOB]",

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +30,6 @@ const BadNodesVersion = 1
 // Limits of what is read: the log directories belong to users who are not trusted.
 const (
 	maxLogDirNames = 100_000 // in a log directory
-	maxRunNames    = 1000    // in a run directory; bringupd makes about ten
 	maxReadRuns    = 10_000  // of a log directory, the newest ones
 	maxDirBlames   = 10_000  // of a log directory
 	maxResultBytes = 1 << 20 // a record has no more
@@ -128,12 +125,11 @@ func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNode
 		fmt.Errorf("the directories were not read within %s: give fewer", blameTimeout))
 	defer cancel()
 	readers := make([]*blameReader, len(dirs))
-	known := &knownDirs{}
 	var group errgroup.Group
 	group.SetLimit(maxConcurrentReads)
 	for i, dir := range dirs {
 		// A slash at the end of the path would follow a link.
-		readers[i] = &blameReader{path: filepath.Clean(dir), known: known}
+		readers[i] = &blameReader{path: filepath.Clean(dir)}
 		if query.MaxAge > 0 {
 			readers[i].since = time.Now().Add(-query.MaxAge)
 		}
@@ -147,15 +143,21 @@ func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNode
 		return found, err
 	}
 	var blames []Blame
+	var read []fs.FileInfo
 	for _, r := range readers {
+		isSame := func(other fs.FileInfo) bool { return os.SameFile(r.info, other) }
+		if r.isRead && slices.ContainsFunc(read, isSame) { // it was given twice
+			continue
+		}
 		blames = append(blames, r.blames...)
 		for _, problem := range r.problems {
 			found.Problems = append(found.Problems, textutil.SingleLine("cannot read "+problem, 500))
 		}
 		if r.isRead {
-			found.Directories++
+			read = append(read, r.info)
 		}
 	}
+	found.Directories = len(read)
 	found.Nodes = SummarizeBlames(blames, query.MinUsers)
 	if found.Directories == 0 {
 		host, _ := os.Hostname()
@@ -165,28 +167,11 @@ func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNode
 	return found, nil
 }
 
-// knownDirs has the directories that were opened: one that is given twice is read once.
-type knownDirs struct {
-	mu   sync.Mutex
-	seen []fs.FileInfo
-}
-
-// add reports whether a directory is a new one.
-func (k *knownDirs) add(dir fs.FileInfo) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if slices.ContainsFunc(k.seen, func(other fs.FileInfo) bool { return os.SameFile(dir, other) }) {
-		return false
-	}
-	k.seen = append(k.seen, dir)
-	return true
-}
-
 // blameReader reads one log directory.
 type blameReader struct {
 	path     string
-	since    time.Time // runs that ended earlier do not count; zero: all count
-	known    *knownDirs
+	since    time.Time   // runs that ended earlier do not count; zero: all count
+	info     fs.FileInfo // of the directory
 	isRead   bool
 	blames   []Blame
 	problems []string // each begins with a path
@@ -209,21 +194,17 @@ func (r *blameReader) readBounded(ctx context.Context) *blameReader {
 		silent.addProblem(fmt.Errorf("it does not respond within %s", pollTimeout))
 		return silent
 	case err != nil:
-		read.addProblem(errors.New(explainOpen(err)))
+		read.addProblem(bareReason(err))
 	}
 	return read
 }
 
-// explainOpen says why a directory or file cannot be read, without the path.
-func explainOpen(err error) string {
-	number, isNumber := errors.AsType[syscall.Errno](err)
-	switch {
-	case number == syscall.ELOOP || number == syscall.ENOTDIR: // ENOTDIR: the link of an O_DIRECTORY
-		return "it is a link or no directory; give the directory itself"
-	case isNumber:
-		return number.Error()
+// bareReason returns why a directory or file cannot be read, without its path.
+func bareReason(err error) error {
+	if at, is := errors.AsType[*fs.PathError](err); is {
+		return at.Err
 	}
-	return err.Error()
+	return err
 }
 
 func (r *blameReader) read(ctx context.Context) error {
@@ -232,20 +213,17 @@ func (r *blameReader) read(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = dir.Close() }() // it was only read
-	if !r.known.add(dir.Info) {
-		return nil
-	}
 	names, isCut, err := dir.Names(maxLogDirNames)
 	if err != nil {
 		return err
 	}
-	r.isRead = true
+	r.info, r.isRead = dir.Info, true
 	if isCut {
-		r.addProblem(fmt.Errorf("names beyond %d", maxLogDirNames))
+		r.addProblem(errMoreThan(maxLogDirNames, "names", "the others"))
 	}
 	runs := r.newestRuns(ctx, dir, names)
 	if len(runs) > maxReadRuns {
-		r.addProblem(fmt.Errorf("runs before the newest %d", maxReadRuns))
+		r.addProblem(errMoreThan(maxReadRuns, "runs", "the older ones"))
 		runs = runs[:maxReadRuns]
 	}
 	// The list of a run beside its directory counts only if its own result is not there.
@@ -257,11 +235,13 @@ func (r *blameReader) read(ctx context.Context) error {
 		hasResult[name], err = r.readRun(dir, name)
 		r.skip(name, err)
 	}
-	if slices.Contains(names, signal.BadNodesDir) {
-		r.skip(signal.BadNodesDir, r.readLists(ctx, dir, hasResult))
+	r.skip(signal.BadNodesDir, r.readLists(ctx, dir, hasResult))
+	if len(r.blames) > maxDirBlames {
+		r.addProblem(errMoreThan(maxDirBlames, "records", "the older ones"))
+		r.blames = r.blames[:maxDirBlames]
 	}
-	if r.isFull(ctx) {
-		r.addProblem(fmt.Errorf("more than %d records, or for more than %s", len(r.blames), pollTimeout))
+	if ctx.Err() != nil {
+		r.addProblem(fmt.Errorf("it takes more than %s", pollTimeout))
 	}
 	if r.skipped > 0 {
 		r.addProblem(fmt.Errorf("%d %s, such as %w", r.skipped, textutil.PluralForm(r.skipped, "record"),
@@ -270,18 +250,22 @@ func (r *blameReader) read(ctx context.Context) error {
 	return nil
 }
 
-// isFull reports whether no more is to be read: a limit is reached.
-func (r *blameReader) isFull(ctx context.Context) bool {
-	return ctx.Err() != nil || len(r.blames) >= maxDirBlames
+func errMoreThan(limit int, what, which string) error {
+	return fmt.Errorf("it has more than %d %s: %s are left out", limit, what, which)
 }
 
-// skip counts a record that cannot be read; it ignores nil.
+// isFull reports whether no more is to be read: a limit is reached.
+func (r *blameReader) isFull(ctx context.Context) bool {
+	return ctx.Err() != nil || len(r.blames) > maxDirBlames
+}
+
+// skip counts a record that cannot be read. It ignores one that does not exist.
 func (r *blameReader) skip(name string, err error) {
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if r.skipped++; r.firstSkip == nil {
-		r.firstSkip = fmt.Errorf("%s: %s", name, explainOpen(err))
+		r.firstSkip = fmt.Errorf("%s: %w", name, bareReason(err))
 	}
 }
 
@@ -319,10 +303,6 @@ func (r *blameReader) readRun(dir files.ForeignDir, name string) (hasResult bool
 		return false, err
 	}
 	defer func() { _ = run.Close() }() // it was only read
-	names, _, err := run.Names(maxRunNames)
-	if err != nil || !slices.Contains(names, signal.NameResult) {
-		return false, err
-	}
 	text, info, err := run.ReadFile(signal.NameResult, maxResultBytes)
 	if err != nil {
 		return false, err
@@ -353,7 +333,7 @@ func (r *blameReader) readLists(ctx context.Context, dir files.ForeignDir, hasRe
 	defer func() { _ = lists.Close() }() // it was only read
 	names, isCut, err := lists.Names(maxReadRuns)
 	if err == nil && isCut {
-		err = fmt.Errorf("names beyond %d", maxReadRuns)
+		err = errMoreThan(maxReadRuns, "names", "the others")
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, ".") || hasResult[name] {
@@ -389,10 +369,10 @@ func (r *blameReader) add(run string, file fs.FileInfo, hosts []string, causeOf 
 			refused++
 			continue
 		}
-		if len(r.blames) < maxDirBlames {
+		if len(r.blames) <= maxDirBlames { // one more says that there are more
 			r.blames = append(r.blames, Blame{
 				Host: host, Run: textutil.SingleLine(filepath.Join(r.path, run), 500),
-				User: int(files.OwnerOf(file)), At: at,
+				User: files.OwnerOf(file), At: at,
 				Cause: textutil.SingleLine(causeOf(host), maxCauseLength),
 			})
 		}

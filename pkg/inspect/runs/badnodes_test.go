@@ -215,6 +215,13 @@ func TestHostileLogDirectories(t *testing.T) {
 			}
 			s.result("mallory", "7.0", 0, blaming(hosts...))
 		}, "n1:1 and 10000 more", 1},
+		{"as many nodes as are read", func(s site, _ string) {
+			hosts := make([]string, 10_000)
+			for i := range hosts {
+				hosts[i] = fmt.Sprintf("x%05d", i)
+			}
+			s.result("mallory", "7.0", 0, blaming(hosts...))
+		}, "n1:1 and 10000 more", 0},
 		{"a huge run directory", func(s site, logs string) {
 			for i := range 2000 {
 				s.write(filepath.Join(logs, "7.0", fmt.Sprintf("x%d", i)), "", 0)
