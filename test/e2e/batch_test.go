@@ -3,11 +3,8 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,27 +36,25 @@ func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob 
 // submitFile calls sbatch with these flags, the script and its arguments.
 func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	t.Helper()
-	return bed.submitFrom(t, dir, nil, flags...)
+	return bed.submitBy(t, dir, []string{"sbatch"}, flags...)
 }
 
 // submitPrinted pipes a script that bringupd prints to sbatch, unchanged, with these flags and
 // arguments.
 func (bed *lane) submitPrinted(t *testing.T, dir, name string, flags, args []string) *batchJob {
 	t.Helper()
-	script, err := exec.Command(program, "script", name).Output()
-	must(t, err)
-	return bed.submitFrom(t, dir, bytes.NewReader(script), slices.Concat(flags, []string{"/dev/stdin"}, args)...)
+	pipe := []string{"sh", "-c", `name=$1; shift; "$0" script "$name" | sbatch "$@"`, program, name}
+	return bed.submitBy(t, dir, pipe, slices.Concat(flags, []string{"/dev/stdin"}, args)...)
 }
 
-// submitFrom is submitFile with this standard input of sbatch.
-func (bed *lane) submitFrom(t *testing.T, dir string, in io.Reader, flags ...string) *batchJob {
+// submitBy is submitFile with a command that passes its arguments to sbatch.
+func (bed *lane) submitBy(t *testing.T, dir string, command []string, flags ...string) *batchJob {
 	t.Helper()
 	must(t, bed.Own(dir))
 	out := filepath.Join(dir, "out")
 	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"),
 		"--chdir=" + dir}, flags...)
-	cmd := bed.Command(t.Context(), "sbatch", args...)
-	cmd.Stdin = in
+	cmd := bed.Command(t.Context(), command[0], slices.Concat(command[1:], args)...)
 	answer, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("cannot submit: %v: %s", err, answer)
