@@ -90,6 +90,7 @@ func TestInstallations(t *testing.T) {
 
 			command(t, "", "mkdir", root+"/tmp/work")
 			command(t, "", "cp", "-r", repository+"/examples", root+"/tmp/work")
+			command(t, "", "ln", "-s", "examples/hello.sh", root+"/tmp/work/app") // the reader's own program
 			script := "set -eu; cd /tmp/work; PATH=" + tc.prefix + "/bin:$PATH\n" +
 				strings.Join(append(jobs(t), "man bringupd"), "\n")
 			out := inside(t, root, "chown nobody /tmp/work && su -s /bin/sh nobody -c '"+
