@@ -121,8 +121,8 @@ type BlameQuery struct {
 // can, the error is a *signal.DirError.
 func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNodes, error) {
 	found := BadNodes{Version: BadNodesVersion, Problems: []string{}}
-	ctx, cancel := context.WithTimeoutCause(ctx, blameTimeout,
-		fmt.Errorf("the directories were not read within %s: give fewer", blameTimeout))
+	reading, cancel := context.WithTimeoutCause(ctx, blameTimeout,
+		fmt.Errorf("the directories before it took %s: give fewer", blameTimeout))
 	defer cancel()
 	readers := make([]*blameReader, len(dirs))
 	var group errgroup.Group
@@ -134,7 +134,11 @@ func ReadBadNodes(ctx context.Context, dirs []string, query BlameQuery) (BadNode
 			readers[i].since = time.Now().Add(-query.MaxAge)
 		}
 		group.Go(func() error {
-			readers[i] = readers[i].readBounded(ctx)
+			if err := context.Cause(reading); err != nil {
+				readers[i].addProblem(err)
+			} else {
+				readers[i] = readers[i].readBounded(reading)
+			}
 			return nil
 		})
 	}
