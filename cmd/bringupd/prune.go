@@ -28,6 +28,7 @@ func (inv *invocation) pruneCommand() *cli.Command {
 		config.NewSwitch("dry-run", &p.dryRun,
 			"only print what would be removed"),
 	)
+	p.selector.logDirSetting.Usage = "log directory" + defaultLogDir
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",
 		UsageText: "bringupd prune --keep=30d [flags]\n" +
